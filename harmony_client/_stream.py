@@ -1,0 +1,217 @@
+"""The streams that the wrapped clients return: the SDK's own classes around a repaired body.
+
+:class:`RepairedStream` and :class:`AsyncRepairedStream` are the two thin shells: they read bytes and
+hand out what :class:`_Delivery` makes of them. All else is shared and does no IO.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, TypeVar
+
+import openai
+from openai import AsyncStream, Stream
+
+from harmony_client import wire
+from harmony_client._events import EventFactory
+from harmony_client._options import RepairOptions
+from harmony_client._sdk_errors import to_sdk_error, transport_errors
+from harmony_client.body import RepairedBody
+from harmony_client.repair import StreamRepairer
+from harmony_client.report import Report
+
+__all__ = ["REPORT_EXTENSION", "AsyncRepairedStream", "RepairedStream"]
+
+#: Key of the report in the ``extensions`` of the HTTP response, where wrappers of the stream find it.
+REPORT_EXTENSION = "harmony_client.report"
+
+_T = TypeVar("_T")
+_log = logging.getLogger("harmony_client")
+
+
+class _Delivery:
+    """What both streams share: one body, its event objects, its report, its error."""
+
+    def __init__(self, response: Any, client: object, request: object) -> None:
+        options = getattr(client, "_harmony", None) or RepairOptions()
+        self._response = response
+        self._on_report = options.on_report
+        self._objects = EventFactory(response, strict=getattr(client, "_strict_response_validation", False))
+        self._body = RepairedBody(_repairer(options, response, request))
+        self._concluded = False
+        self._cut_short = False
+        self.closing = False  #: the application, or httpx at the end of the body, closed the HTTP response
+        self.report: Report = self._body.report
+        response.extensions[REPORT_EXTENSION] = self.report
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be read or handed out."""
+        return self._concluded or self._body.finished
+
+    def receive_data(self, data: bytes) -> Iterator[Any]:
+        """Hand out the event objects that the next bytes complete.
+
+        Raises:
+            openai.APIError: The stream failed; one of :mod:`harmony_client._sdk_errors`.
+        """
+        return self._hand_out(self._body.receive_data(data))
+
+    def receive_eof(self, error: BaseException | None) -> Iterator[Any]:
+        """Hand out the event objects of the ending.
+
+        Raises:
+            openai.APIError: The stream failed; one of :mod:`harmony_client._sdk_errors`.
+        """
+        return self._hand_out(self._body.receive_eof(error))
+
+    def conclude(self) -> None:
+        """Reading is over, by whatever cause: the report is final and is delivered, once."""
+        if self._concluded:
+            return
+        self._concluded = True
+        self._cut_short = not self._body.finished
+        self._body.close()
+        if self._on_report is not None:
+            try:
+                self._on_report(self.report)
+            except Exception:
+                _log.exception("on_report raised; the stream goes on")
+
+    def _hand_out(self, batches: Iterator[list[dict[str, Any]]]) -> Iterator[Any]:
+        build = self._objects.event
+        body = self._body
+        for events in batches:
+            if body.finished:  # before the terminal event is seen: agent frameworks close the stream on it
+                self.conclude()
+            for event in events:
+                yield build(event)
+                if self._cut_short:
+                    return
+            if body.failure is not None:
+                raise to_sdk_error(body.failure, request=self._response.request, response=self._objects.response)
+            if self.over:
+                return
+
+
+def _repairer(options: RepairOptions, response: Any, request: object) -> StreamRepairer:
+    return StreamRepairer(
+        tools=_declared_tools(request),
+        mode="observe" if options.mode == "observe" else "repair",
+        preambles=options.preambles,
+        deltas=options.deltas,
+        on_mismatch=options.on_mismatch,
+        on_disconnect=options.on_disconnect,
+        tokens_requested=response.request.headers.get(wire.HEADER) == wire.HEADER_VALUE,
+        tokens_offered=wire.HEADER in response.headers,
+    )
+
+
+def _declared_tools(request: object) -> list[Mapping[str, Any]] | None:
+    """The tools in a request's body; ``None`` if it declares none, as a retrieved response's does not."""
+    bodies = (getattr(request, "extra_json", None), getattr(request, "json_data", None))
+    tools = next((body["tools"] for body in bodies if isinstance(body, Mapping) and "tools" in body), None)
+    if not isinstance(tools, list | tuple):
+        return None
+    return [tool for tool in tools if isinstance(tool, Mapping)]
+
+
+class RepairedStream(Stream[_T]):
+    """The SDK's ``Stream`` with the repaired events of one response.
+
+    Attributes:
+        report: The report of this response; final before the terminal event is handed out.
+    """
+
+    _iterator: Any  # the generator that the SDK makes of __stream__
+
+    def __init__(self, *, cast_to: type[_T], response: Any, client: openai.OpenAI, options: Any = None) -> None:
+        self._delivery = _Delivery(response, client, options)
+        super().__init__(cast_to=cast_to, response=response, client=client, options=options)
+        self._close_response = response.close
+        # The helper stream and the raw response close the HTTP response, not this stream.
+        response.close = self._closed_outside
+
+    @property
+    def report(self) -> Report:
+        """The report of this response; final before the terminal event is handed out."""
+        return self._delivery.report
+
+    def __stream__(self) -> Iterator[_T]:
+        delivery = self._delivery
+        broken: BaseException | None = None
+        try:
+            try:
+                for data in self.response.iter_bytes():
+                    yield from delivery.receive_data(data)
+                    if delivery.over:
+                        return
+            except transport_errors() as error:
+                broken = error
+            if broken is None or not delivery.closing:  # closed by another thread: that is no failure
+                yield from delivery.receive_eof(broken)
+        finally:
+            try:
+                self._close_response()
+            finally:
+                delivery.conclude()
+
+    def _closed_outside(self) -> None:
+        # httpx calls this too, at the end of the body, while __stream__ runs: that is no early close.
+        self._delivery.closing = True
+        try:
+            self._close_response()
+        finally:
+            if not self._iterator.gi_running:
+                self._delivery.conclude()
+
+
+class AsyncRepairedStream(AsyncStream[_T]):
+    """The SDK's ``AsyncStream`` with the repaired events of one response.
+
+    Attributes:
+        report: The report of this response; final before the terminal event is handed out.
+    """
+
+    _iterator: Any  # the generator that the SDK makes of __stream__
+
+    def __init__(self, *, cast_to: type[_T], response: Any, client: openai.AsyncOpenAI, options: Any = None) -> None:
+        self._delivery = _Delivery(response, client, options)
+        super().__init__(cast_to=cast_to, response=response, client=client, options=options)
+        self._close_response = response.aclose
+        response.aclose = self._closed_outside  # as above
+
+    @property
+    def report(self) -> Report:
+        """The report of this response; final before the terminal event is handed out."""
+        return self._delivery.report
+
+    async def __stream__(self) -> AsyncIterator[_T]:
+        delivery = self._delivery
+        broken: BaseException | None = None
+        try:
+            try:
+                async for data in self.response.aiter_bytes():
+                    for event in delivery.receive_data(data):
+                        yield event
+                    if delivery.over:
+                        return
+            except transport_errors() as error:
+                broken = error
+            if broken is None or not delivery.closing:  # closed by another task: that is no failure
+                for event in delivery.receive_eof(broken):
+                    yield event
+        finally:
+            try:
+                await self._close_response()
+            finally:
+                delivery.conclude()
+
+    async def _closed_outside(self) -> None:
+        self._delivery.closing = True
+        try:
+            await self._close_response()
+        finally:
+            if not self._iterator.ag_running:
+                self._delivery.conclude()

@@ -1,0 +1,413 @@
+"""Events mode: the server's events in, what they mean told to the writer.
+
+Every event speaks of an item; which one, :meth:`EventReader._resolve` decides: by an id seen for it,
+by call_id, by the server's index for an open item, or the newest open item of a fitting kind.
+Servers get each of these wrong (see the cases in the tests), never all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+from harmony_client.grammar import CLOSED, FINISHED, ITEM_KINDS, PARTS, ItemKind, PartKind, part_kind
+from harmony_client.items import clean_name
+from harmony_client.output import Item, Part, kind_of
+from harmony_client.report import Report
+from harmony_client.verify import settle_item
+from harmony_client.writer import Writer
+
+__all__ = ["Deltas", "EventReader"]
+
+Deltas = Literal["auto", "live", "hold"]
+
+#: Event types of other dialects, and their standard names.
+ALIASES: Final = {
+    "response.reasoning_part.added": "response.content_part.added",
+    "response.reasoning_part.done": "response.content_part.done",
+    "response.reasoning.delta": "response.reasoning_text.delta",
+    "response.reasoning.done": "response.reasoning_text.done",
+    "response.reasoning_summary.delta": "response.reasoning_summary_text.delta",
+    "response.reasoning_summary.done": "response.reasoning_summary_text.done",
+}
+
+_DELTAS = {kind.delta: kind for kind in PARTS.values()}
+_DONES = {kind.done: kind for kind in PARTS.values()}
+#: The item kind that a part kind belongs to.
+_OWNERS = {part.type: kind for kind in ITEM_KINDS.values() for part in kind.parts}
+#: Event families of kinds without a grammar: ``response.<family>.<what>``.
+_FAMILIES = {
+    "custom_tool_call_input": "custom_tool_call",
+    "web_search_call": "web_search_call",
+    "file_search_call": "file_search_call",
+    "code_interpreter_call": "code_interpreter_call",
+    "code_interpreter_call_code": "code_interpreter_call",
+    "image_generation_call": "image_generation_call",
+    "mcp_call": "mcp_call",
+    "mcp_call_arguments": "mcp_call",
+    "mcp_list_tools": "mcp_list_tools",
+}
+
+
+class _Native:
+    """How the server numbers the parts of one item."""
+
+    __slots__ = ("adopted", "parts")
+
+    def __init__(self) -> None:
+        self.parts: dict[tuple[str, Any], Part] = {}
+        self.adopted: set[str] = set()  # part types of another kind that its parts were announced with
+
+
+class EventReader:
+    """Reads one response's events.
+
+    Attributes:
+        known: Items by every id and call_id the server has used for them.
+    """
+
+    def __init__(self, writer: Writer, report: Report, deltas: Deltas) -> None:
+        self.known: dict[str, Item] = {}
+        self._writer = writer
+        self._report = report
+        self._auto = deltas == "auto"
+        self._hold = deltas == "hold"
+        self._bound: dict[int, Item] = {}
+        self._open: dict[str, list[Item]] = defaultdict(list)
+        self._finished: set[tuple[str, str]] = set()
+        self._native: dict[Item, _Native] = defaultdict(_Native)
+
+    def receive(self, event: dict[str, Any]) -> bool:
+        """Read one event.
+
+        Returns:
+            False: it speaks of no item.
+        """
+        name = event.get("type")
+        if name in ALIASES:
+            self._report.note("event-renamed", None, "")
+            name = ALIASES[name]
+            event = {**event, "type": name}
+        part_kind = _DELTAS.get(name)  # type: ignore[arg-type]
+        if part_kind is not None:
+            self._delta(event, part_kind)
+            return True
+        part_kind = _DONES.get(name)  # type: ignore[arg-type]
+        if part_kind is not None:
+            self._text_done(event, part_kind)
+            return True
+        handler = _HANDLERS.get(name)  # type: ignore[arg-type]
+        if handler is not None:
+            handler(self, event)
+            return True
+        return self._other(event)
+
+    # --- which item -------------------------------------------------------------------------------
+
+    def _resolve(self, event: Mapping[str, Any], kind: ItemKind, data: Mapping[str, Any], part_type: str = "") -> Item | None:
+        """The item an event speaks of, or ``None``."""
+        for value in (event.get("item_id"), data.get("id"), data.get("call_id"), event.get("call_id")):
+            if isinstance(value, str) and value:
+                item = self.known.get(value)
+                if item is not None and self._fits(item, kind, part_type):
+                    return item
+        index = event.get("output_index")
+        if type(index) is int:
+            item = self._bound.get(index)
+            if item is not None and not item.closed and self._fits(item, kind, part_type):
+                return item
+        opened = self._open[kind.name]
+        if opened:
+            return opened[-1]
+        return None
+
+    def _fits(self, item: Item, kind: ItemKind, part_type: str) -> bool:
+        if item.kind.name == kind.name:
+            return True
+        native = self._native.get(item)
+        return native is not None and part_type in native.adopted
+
+    def _begin(self, kind: ItemKind, data: Mapping[str, Any], event: dict[str, Any] | None = None, item_id: Any = None) -> Item:
+        """Open an item."""
+        if not data.get("id") and isinstance(item_id, str):
+            data = {**data, "id": item_id}
+        name = data.get("name")
+        if "name" in kind.required and isinstance(name, str) and name != clean_name(name):
+            data = {**data, "name": clean_name(name)}
+        ready = kind.name != "function_call" or bool(data.get("name"))
+        item = self._writer.open(kind, data, event, announce=ready)
+        self._open[kind.name].append(item)
+        self._learn(item, data)
+        return item
+
+    def _learn(self, item: Item, data: Mapping[str, Any]) -> None:
+        """Remember the ids the server uses for an item."""
+        for name, ours in (("id", item.id), ("call_id", item.call_id)):
+            value = data.get(name)
+            if isinstance(value, str) and value:
+                known = self.known.get(value)
+                if known is None or known.closed:
+                    self.known[value] = item
+                if ours and value != ours:
+                    self._report.ids[value] = ours
+
+    def _end(self, item: Item) -> None:
+        opened = self._open[item.kind.name]
+        if item in opened:
+            opened.remove(item)
+        self._finished.add((item.kind.name, item.text))
+        self._native.pop(item, None)
+
+    # --- items ------------------------------------------------------------------------------------
+
+    def _added(self, event: dict[str, Any]) -> None:
+        data = event.get("item")
+        if not isinstance(data, Mapping):
+            self._report.note("event-malformed", None, "")
+            return
+        kind = kind_of(data)
+        index = event.get("output_index")
+        item = self._announced_before(kind, data, index)
+        if item is not None:
+            self._report.note("duplicate-dropped", item.index, "")
+        else:
+            if self._auto:
+                self._decide(data)
+            item = self._begin(kind, data, event)
+            self._opening_text(item, data)
+        if type(index) is int and not item.closed:
+            item.native_index = index
+            self._bound[index] = item
+
+    def _announced_before(self, kind: ItemKind, data: Mapping[str, Any], index: Any) -> Item | None:
+        """The open item that this announcement repeats, or comes too late for."""
+        value = data.get("id")
+        item = self.known.get(value) if isinstance(value, str) and value else None
+        if item is None or item.closed or item.kind.name != kind.name:
+            return None
+        same = item.native_index is None or item.native_index == index or type(index) is not int
+        return item if same else None
+
+    def _decide(self, data: Mapping[str, Any]) -> None:
+        """Hold deltas while every announced item has the id ``""``, as TensorRT-LLM's Harmony path sends it."""
+        self._hold = data.get("id") == ""
+        if not self._hold:
+            self._go_live()
+
+    def _go_live(self) -> None:
+        self._auto = self._hold = False
+        for item in list(self._writer.own_items()):
+            for part in item.parts.values():
+                self._writer.release(item, part)
+
+    def _opening_text(self, item: Item, data: Mapping[str, Any]) -> None:
+        """Text that came inside the announcement."""
+        if item.kind.name == "function_call" and isinstance(data.get("arguments"), str):
+            self._give(item, item.parts["arguments", 0], data["arguments"], None)
+        elif not item.kind.opaque:
+            for family in ("content", "summary"):
+                parts = data.get(family)
+                for number, part in enumerate(parts if isinstance(parts, list) else ()):
+                    kind = part_kind(part)
+                    text = part.get(kind.text_field) if kind is not None else None
+                    if kind is not None and kind in item.kind.parts and isinstance(text, str):
+                        self._give(item, item.part(kind, number), text, None)
+
+    def _item_done(self, event: dict[str, Any]) -> None:
+        data = event.get("item")
+        if not isinstance(data, Mapping):
+            self._report.note("event-malformed", None, "")
+            return
+        kind = kind_of(data)
+        item = self._resolve(event, kind, data)
+        if item is None or item.closed:
+            if item is not None or self._repeats(kind, data):
+                self._report.note("duplicate-dropped", None if item is None else item.index, "")
+                return
+            item = self._begin(kind, data)
+        if settle_item(self._writer, item, data) and self._auto:
+            self._go_live()
+        given = data.get("status")
+        status = given if isinstance(given, str) and (kind.opaque or given == "incomplete") and given else "completed"
+        self._writer.close(item, status, event, data)
+        self._learn(item, data)
+        self._end(item)
+
+    def _repeats(self, kind: ItemKind, data: Mapping[str, Any]) -> bool:
+        text = data.get("arguments") if kind.name == "function_call" else None
+        if text is None:
+            texts = [part.get("text", part.get("refusal")) for part in _parts(data)]
+            text = "".join(value for value in texts if isinstance(value, str))
+        return not kind.opaque and (kind.name, text) in self._finished and bool(text)
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _part_of(self, item: Item, kind: PartKind, event: Mapping[str, Any], *, announced: bool = False) -> Part | None:
+        """The part of an item that an event speaks of; ``None``: one that is closed already."""
+        if item.closed:
+            return None
+        if item.kind.opaque or kind.family == "arguments":
+            return item.parts.get((kind.family, 0))
+        if kind not in item.kind.parts:
+            kind = item.kind.parts[0]
+        native = self._native[item]
+        number = event.get(kind.index) if kind.index else None
+        key = (kind.family, number if type(number) is int else None)
+        part = native.parts.get(key)
+        if part is not None and part.state != CLOSED:
+            return part
+        siblings = item.family(kind.family)
+        newest = siblings[-1] if siblings else None
+        if newest is not None and newest.state != CLOSED and not announced:
+            return newest
+        if part is not None or (newest is not None and key[1] is None):
+            return None
+        part = item.part(kind, len(siblings))
+        native.parts[key] = part
+        return part
+
+    def _owner(self, event: dict[str, Any], kind: PartKind) -> Item:
+        """The item a delta or text done event belongs to; opened if there is none."""
+        owner = _OWNERS[kind.type]
+        item = self._resolve(event, owner, {}, kind.type)
+        if item is None:
+            value = event.get("item_id")
+            usable = isinstance(value, str) and value not in self.known
+            item = self._begin(owner, dict(owner.required), item_id=value if usable else None)
+        return item
+
+    def _give(self, item: Item, part: Part, text: str, template: dict[str, Any] | None) -> None:
+        if self._hold:
+            self._writer.hold(part, text)
+        elif template is None:
+            self._writer.text(item, part, text, own=True)
+        else:
+            self._writer.text(item, part, text, template)
+
+    def _delta(self, event: dict[str, Any], kind: PartKind) -> None:
+        text = event.get("delta")
+        if not isinstance(text, str):
+            self._report.note("null-delta-dropped", None, "")
+            return
+        if self._auto and kind.family == "arguments":
+            self._go_live()
+        item = self._owner(event, kind)
+        part = self._part_of(item, kind, event)
+        if part is None:
+            self._report.note("late-text-dropped", item.index, "")
+        else:
+            self._give(item, part, text, event)
+
+    def _text_done(self, event: dict[str, Any], kind: PartKind) -> None:
+        whole = event.get(kind.text_field)
+        owner = _OWNERS[kind.type]
+        item = self._resolve(event, owner, {}, kind.type)
+        if item is None and isinstance(whole, str) and (owner.name, whole) in self._finished:
+            self._report.note("duplicate-dropped", None, "")
+            return
+        item = item or self._owner(event, kind)
+        part = self._part_of(item, kind, event)
+        if part is None or part.state in (FINISHED, CLOSED):
+            self._report.note("duplicate-dropped", item.index, "")
+            return
+        if kind.family == "arguments" and not item.name and isinstance(event.get("name"), str):
+            item.name = clean_name(event["name"])
+        if item.index is None and item.name:
+            self._writer.announce(item)
+        if isinstance(whole, str) and self._writer.settle(item, part, whole) and self._auto:
+            self._go_live()
+        self._writer.finish(item, part, event)
+
+    def _part_event(self, event: dict[str, Any]) -> None:
+        """content_part.added/done and reasoning_summary_part.added/done."""
+        given = event.get("part")
+        summary = str(event.get("type")).startswith("response.reasoning_summary_part")
+        kind = PARTS["summary_text"] if summary else part_kind(given)
+        if kind is None:
+            self._other(event)
+            return
+        added = str(event.get("type")).endswith(".added")
+        item = self._part_owner(event, kind, added)
+        if item is None:
+            self._report.note("duplicate-dropped", None, "")
+            return
+        if kind not in item.kind.parts and not item.kind.opaque and not item.closed:
+            self._native[item].adopted.add(kind.type)
+            kind = item.kind.parts[0]
+        part = self._part_of(item, kind, event, announced=added)
+        if part is None:
+            self._report.note("duplicate-dropped", item.index, "")
+            return
+        text = given.get(kind.text_field, given.get("text")) if isinstance(given, Mapping) else None
+        if added:
+            self._writer.start(item, part, event)
+            if isinstance(text, str) and text:
+                self._report.note("opener-emptied", item.index, "")
+                self._give(item, part, text, None)
+            return
+        if isinstance(text, str) and self._writer.settle(item, part, text) and self._auto:
+            self._go_live()
+        self._writer.close_part(item, part, event)
+
+    def _part_owner(self, event: dict[str, Any], kind: PartKind, added: bool) -> Item | None:
+        """The item of a part event: of whatever kind the ids and index say, else of the fitting one."""
+        value = event.get("item_id")
+        item = self.known.get(value) if isinstance(value, str) and value else None
+        index = event.get("output_index")
+        if item is None and type(index) is int:
+            bound = self._bound.get(index)
+            item = bound if bound is not None and not bound.closed else None
+        textual = item is not None and item.kind.parts and item.kind.name != "function_call"
+        if textual and item is not None and (kind in item.kind.parts or added or kind.type in self._native[item].adopted):
+            return item
+        owner = _OWNERS[kind.type]
+        item = self._resolve(event, owner, {}, kind.type)
+        if item is None and added:
+            return self._owner(event, kind)
+        return item
+
+    # --- everything else --------------------------------------------------------------------------
+
+    def _other(self, event: dict[str, Any]) -> bool:
+        """An event without a grammar: only index and ids are mended."""
+        if "item_id" not in event and "output_index" not in event:
+            return False
+        name = str(event.get("type"))
+        words = name.split(".")
+        family = words[1] if len(words) > 1 else ""
+        kind = ITEM_KINDS[_FAMILIES[family]] if family in _FAMILIES else None
+        item = self._resolve(event, kind, {}) if kind is not None else self._any(event)
+        if item is None and kind is not None:
+            item = self._begin(kind, {}, item_id=event.get("item_id"))
+        if item is not None and item.closed:
+            self._report.note("duplicate-dropped", item.index, "")
+        else:
+            self._writer.put_plain(event, item)
+        return True
+
+    def _any(self, event: Mapping[str, Any]) -> Item | None:
+        value, index = event.get("item_id"), event.get("output_index")
+        item = self.known.get(value) if isinstance(value, str) and value else None
+        if item is None and type(index) is int:
+            item = self._bound.get(index)
+        return item
+
+
+_HANDLERS: Final[dict[str, Callable[[EventReader, dict[str, Any]], None]]] = {
+    "response.output_item.added": EventReader._added,
+    "response.output_item.done": EventReader._item_done,
+    "response.content_part.added": EventReader._part_event,
+    "response.content_part.done": EventReader._part_event,
+    "response.reasoning_summary_part.added": EventReader._part_event,
+    "response.reasoning_summary_part.done": EventReader._part_event,
+}
+
+
+def _parts(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The part objects of an item object, families joined."""
+    found: list[Mapping[str, Any]] = []
+    for family in ("content", "summary"):
+        parts = data.get(family)
+        found += [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
+    return found
