@@ -41,7 +41,7 @@ class _Delivery:
         self._body = RepairedBody(_repairer(options, response, request))
         self._concluded = False
         self._cut_short = False
-        self.closing = False  #: the application, or httpx at the end of the body, closed the HTTP response
+        self.closing = False  #: the application has called close() on the stream
         self.report: Report = self._body.report
         response.extensions[REPORT_EXTENSION] = self.report
 
@@ -140,6 +140,8 @@ class RepairedStream(Stream[_T]):
 
     def __stream__(self) -> Iterator[_T]:
         delivery = self._delivery
+        if delivery.over:  # closed before the first event was asked for
+            return
         broken: BaseException | None = None
         try:
             try:
@@ -149,7 +151,7 @@ class RepairedStream(Stream[_T]):
                         return
             except transport_errors() as error:
                 broken = error
-            if broken is None or not delivery.closing:  # closed by another thread: that is no failure
+            if not delivery.closing:  # by another thread, which is no failure
                 yield from delivery.receive_eof(broken)
         finally:
             try:
@@ -157,9 +159,13 @@ class RepairedStream(Stream[_T]):
             finally:
                 delivery.conclude()
 
+    def close(self) -> None:
+        """Stop reading and close the HTTP response; the report ends as ``closed``."""
+        self._delivery.closing = True
+        super().close()
+
     def _closed_outside(self) -> None:
         # httpx calls this too, at the end of the body, while __stream__ runs: that is no early close.
-        self._delivery.closing = True
         try:
             self._close_response()
         finally:
@@ -189,6 +195,8 @@ class AsyncRepairedStream(AsyncStream[_T]):
 
     async def __stream__(self) -> AsyncIterator[_T]:
         delivery = self._delivery
+        if delivery.over:  # closed before the first event was asked for
+            return
         broken: BaseException | None = None
         try:
             try:
@@ -199,7 +207,7 @@ class AsyncRepairedStream(AsyncStream[_T]):
                         return
             except transport_errors() as error:
                 broken = error
-            if broken is None or not delivery.closing:  # closed by another task: that is no failure
+            if not delivery.closing:  # by another task, which is no failure
                 for event in delivery.receive_eof(broken):
                     yield event
         finally:
@@ -208,8 +216,12 @@ class AsyncRepairedStream(AsyncStream[_T]):
             finally:
                 delivery.conclude()
 
-    async def _closed_outside(self) -> None:
+    async def close(self) -> None:
+        """Stop reading and close the HTTP response; the report ends as ``closed``."""
         self._delivery.closing = True
+        await super().close()
+
+    async def _closed_outside(self) -> None:
         try:
             await self._close_response()
         finally:

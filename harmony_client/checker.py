@@ -68,7 +68,7 @@ class Checker:
         self._items: list[Item] = []
         self._at: dict[int | None, Item] = {}
         self._by_id: dict[str | None, Item] = {}
-        self._call_ids: set[str] = set()
+        self._call_ids: set[tuple[str | None, str]] = set()
         self._next_index = 0
         self._reported: set[str] = set()
         self._event: JsonObject = {}
@@ -155,6 +155,9 @@ class Checker:
         missing = missing_fields("response", response)
         if missing:
             self._report("field-missing", f"the response in {where} lacks {missing}")
+        output = response.get("output")
+        if rule.kind in (Kind.CREATED, Kind.LIFECYCLE) and output not in (None, []):
+            self._report("output-too-early", f"the response in {where} has the output {show(output)} instead of []")
         value = string_or_none(response.get("id"))
         if not value:
             self._report("response-id-missing", f"the response in {where} has the id {show(response.get('id'))}")
@@ -226,13 +229,13 @@ class Checker:
         return pairs
 
     def _check_final_status(self, item: Item, status: object, where: str, response_status: object) -> None:
-        item.check_status(status, ("completed", "incomplete"), where)
-        if item.status is None or not isinstance(status, str) or status == item.status:
+        final = item.check_status(status, ("completed", "incomplete"), where)
+        if item.status is None or final in (None, item.status):
             return
         # The one disagreement that is allowed: what was cut shows only when the response ends.
-        if (item.status, status, response_status) == ("completed", "incomplete", "incomplete") and item is self._items[-1]:
+        if (item.status, final, response_status) == ("completed", "incomplete", "incomplete") and item is self._items[-1]:
             return
-        found = f"lists {item} as {show(status)}, it was done as {show(item.status)}"
+        found = f"lists {item} as {show(final)}, it was done as {show(item.status)}"
         item.report("terminal-status-mismatch", f"{where} {found}")
 
     def _check_incomplete(self, response_status: object) -> None:
@@ -296,10 +299,10 @@ class Checker:
         if item.call_id is None:
             if item.kind == "function_call":
                 item.report("call-id-missing", f"{item} was announced with the call_id {show(body.get('call_id'))}")
-        elif item.call_id in self._call_ids and not item.opaque:
+        elif (item.kind, item.call_id) in self._call_ids:  # a call and its output are of two kinds and share one
             item.report("call-id-repeated", f"{item} was announced with the call_id of another call")
         else:
-            self._call_ids.add(item.call_id)
+            self._call_ids.add((item.kind, item.call_id))
 
     def _on_item_done(self, event: JsonObject, rule: Rule) -> None:
         body = event.get("item")
@@ -369,7 +372,7 @@ class Checker:
             item.report("output-index-wrong", f"{found}, but names {item}")
 
     def _is_item(self, body: object, where: str) -> TypeGuard[JsonObject]:
-        if isinstance(body, Mapping) and isinstance(body.get("type"), str):
+        if isinstance(body, Mapping) and string_or_none(body.get("type")):
             return True
         self._report("item-malformed", f"{where} has an item that is {show(body)}, not an object with a type")
         return False

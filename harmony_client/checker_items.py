@@ -73,7 +73,7 @@ class Item:
         announced: Whether its added event came.
         certain: False once its parts cannot be known: they are no longer judged.
         id: The id it was announced with; none if that was missing, which is reported once.
-        status: What its done event said.
+        status: What its done event said: completed or incomplete.
         listed: Whether the terminal response lists it.
     """
 
@@ -134,11 +134,11 @@ class Item:
 
     def done(self, body: JsonObject, where: str) -> None:
         """Check what the done event says of it, and that its parts are done."""
-        self.state, self.status = State.CLOSED, string_or_none(body.get("status"))
+        self.state = State.CLOSED
         self.compare(body, "item-done-mismatch", where)
         if self.opaque:
             return
-        self.check_status(body.get("status"), ("completed", "incomplete"), where)
+        self.status = self.check_status(body.get("status"), ("completed", "incomplete"), where)
         if not self.certain:
             return
         states = [(f"{family} {index}", UNFINISHED[part.state], part) for (family, index), part in self._parts.items()]
@@ -148,10 +148,13 @@ class Item:
             for code in codes:
                 self.report(code, f"{self} was done while its {name} were in the state: {part.state.value}")
 
-    def check_status(self, status: object, allowed: tuple[str, ...], where: str) -> None:
-        """Only a message must have a status: the SDK's types say so, and OpenAI sends reasoning items without."""
-        if status not in allowed and (status is not None or self.kind == "message"):
+    def check_status(self, status: object, allowed: tuple[str, ...], where: str) -> str | None:
+        """Return the status if it is allowed. Only a message must have one: OpenAI sends reasoning items without."""
+        if isinstance(status, str) and status in allowed:
+            return status
+        if status is not None or self.kind == "message":
             self.report("item-status-invalid", f"{self} has the status {show(status)} in {where}, not {_or(allowed)}")
+        return None
 
     def compare(self, body: JsonObject, code: str, where: str) -> None:
         """Compare the item as a done event or the terminal response lists it with what is known of it.
@@ -165,7 +168,9 @@ class Item:
         if body["type"] != self.kind:
             self.report("item-kind-changed", f"{where} makes a {show(body['type'])} of {self}")
             return
-        if self.call_id is not None and body.get("call_id") != self.call_id:
+        # Without a call_id, which is reported for a function call, the SDK still compares: it is part of every item's identity.
+        known = self.call_id is not None or (self.opaque and self.announced)
+        if known and body.get("call_id") != self.call_id:
             self.report("call-id-changed", f"{where} lists {self} with the call_id {show(body.get('call_id'))}")
         if self.opaque:
             return

@@ -77,6 +77,7 @@ CODES: Final[Mapping[str, str]] = {
     "created-late": "`response.created` comes before every other event, unknown ones included.",
     "created-repeated": "`response.created` comes once.",
     "response-missing": "A lifecycle event carries the `response` object.",
+    "output-too-early": "Before the terminal event the response lists no items: they are announced by their own events.",
     "response-id-missing": "A response has a non-empty id.",
     "response-id-changed": "All lifecycle events of a stream carry one response id.",
     "terminal-missing": "A stream ends with `response.completed`, `.incomplete` or `.failed`, or with an `error` event.",
@@ -102,7 +103,7 @@ CODES: Final[Mapping[str, str]] = {
     "item-kind-changed": "An item has one type: in added, done and the terminal response.",
     "item-name-changed": "A function call has one name: in added, done and the terminal response.",
     "call-id-missing": "A function call is announced with a non-empty call_id.",
-    "call-id-repeated": "Two calls never share a call_id.",
+    "call-id-repeated": "Two calls of one kind never share a call_id.",
     "call-id-changed": "A call has one call_id: in added, done and the terminal response.",
     "added-content-not-empty": "A message is announced with `content: []`, a reasoning item without parts.",
     "added-arguments-not-empty": 'A function call is announced with `arguments: ""`.',
@@ -255,10 +256,7 @@ REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "function_call": ("name",),
     "output_text": ("annotations",),
 }
-"""What openai 2.45 to 3.57 require and no other rule covers, by event, kind of item and type of part.
-
-Without `logprobs` the SDK's accumulator raises AttributeError.
-"""
+"""What the types of openai 2.45 to 3.57 require and no other rule covers, by event, kind of item and type of part."""
 
 
 class Phase(Enum):

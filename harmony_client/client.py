@@ -192,14 +192,14 @@ def wrap(client: ClientT, **options: Unpack[OptionDict]) -> ClientT:
     # A new object: the class of an existing one cannot be swapped, the layouts differ.
     cls: Any = type(client)
     wrapped: Any = object.__new__(_repairing(cls))
-    # The SDK keeps its resources (client.responses, …) as cached properties bound to the old client.
-    vars(wrapped).update((name, value) for name, value in vars(client).items() if not _is_cached(client, name))
+    state: Any = object.__getstate__(client)
+    for names in state if isinstance(state, tuple) else (state,):  # (attributes, slots) or attributes
+        for name, value in names.items():
+            # The SDK keeps its resources (client.responses, …) as cached properties bound to the old client.
+            if not isinstance(getattr(cls, name, None), cached_property):
+                setattr(wrapped, name, value)
     wrapped._harmony = replace(getattr(client, "_harmony", RepairOptions()), **options)
     return wrapped  # type: ignore[no-any-return]
-
-
-def _is_cached(client: object, name: str) -> bool:
-    return isinstance(getattr(type(client), name, None), cached_property)
 
 
 @cache

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from harmony_client.headers import Dropped, Header, Origin, Recovered, read_header, recover, shown
+from harmony_client.headers import Dropped, Header, Origin, Recovered, join_text, read_header, recover, shown
 from harmony_client.vocabulary import CHANNEL, MESSAGE, START, STOP_TOKENS, decode_table
 
 __all__ = ["Dropped", "HarmonyParser", "Header", "MessageEnd", "MessageStart", "ParserEvent"]
@@ -59,12 +59,11 @@ class MessageEnd(NamedTuple):
 ParserEvent: TypeAlias = str | MessageStart | MessageEnd | Dropped
 """A plain string, never empty, is text of the open message."""
 
-_Piece: TypeAlias = str | bytes | None
 _Out: TypeAlias = list[ParserEvent]
 _State = Literal["header", "between", "content", "loose"]
 _Symbol = Literal["text", "channel", "message", "start", "stop", "end", "full"]
 
-_UNLOADED: Final[dict[int, _Piece]] = {}
+_UNLOADED: Final[dict[int, str | None]] = {}
 _SYMBOLS: Final[dict[int | None, _Symbol]] = {
     CHANNEL: "channel",
     MESSAGE: "message",
@@ -81,9 +80,9 @@ class HarmonyParser:
     are joined, and they join to `bytes.decode("utf-8", "replace")` of the whole body.
     """
 
-    __slots__ = ("_held", "_origin", "_pending", "_plain", "_repaired", "_state", "_table")
+    __slots__ = ("_held", "_origin", "_pending", "_repaired", "_state", "_table")
 
-    def __init__(self, table: dict[int, _Piece] | None = None) -> None:
+    def __init__(self, table: dict[int, str | None] | None = None) -> None:
         """Start in the header that the prompt began.
 
         Args:
@@ -95,12 +94,11 @@ class HarmonyParser:
         self._held: list[int] = []
         self._repaired = False  # a header was passed over: the next one had its <|start|> or its role twice
         self._pending = b""  # the beginning of a character whose end is still to come
-        self._plain = False  # content, and nothing pending: the fast path may be tried
 
     @property
     def in_message(self) -> bool:
         """Whether a message is open."""
-        return self._state == "content" or self._state == "loose"
+        return self._state in {"content", "loose"}
 
     @property
     def open(self) -> bool:
@@ -113,23 +111,21 @@ class HarmonyParser:
         Args:
             ids: Token ids. One that is not in the vocabulary gives `Dropped("", "bad-id")`.
         """
-        if self._plain:
-            try:  # the fast path: nothing but tokens that are text by themselves
-                if len(ids) == 1:
-                    piece = self._table[ids[0]]
-                    if piece.__class__ is str:
-                        return [piece]  # type: ignore[list-item]  # mypy does not narrow by __class__
-                else:
-                    return ["".join(itemgetter(*ids)(self._table))]
+        if self._state == "content":  # the fast path: nothing but text
+            try:
+                text = self._table[ids[0]] if len(ids) == 1 else "".join(itemgetter(*ids)(self._table))
             except (TypeError, KeyError):
-                pass  # a stop, a part of a character, or no id at all
+                text = None  # a stop among other ids, no id of the vocabulary, or none at all
+            if text is not None:
+                if self._pending or not (text.isascii() or text.isprintable()):  # surrogates are not printable
+                    text = self._decode(text, False)
+                return [text] if text else []
         return self._receive(ids)
 
     def close(self) -> list[ParserEvent]:
         """Take the end of the tokens: what is held or open is resolved, a cut character becomes U+FFFD."""
         out: _Out = []
         self._step(None, out)
-        self._plain = False
         return out
 
     def _receive(self, ids: Sequence[int]) -> list[ParserEvent]:
@@ -139,7 +135,7 @@ class HarmonyParser:
         position = 0
         while position < len(ids):
             if self._state == "content":
-                position = self._read_content(ids, position, out)
+                position = self._read_text(ids, position, out)
                 if position == len(ids):
                     break
             token = ids[position]
@@ -150,29 +146,31 @@ class HarmonyParser:
                 out.append(Dropped("", "bad-id"))
             else:
                 self._step(token, out)
-        self._plain = self._state == "content" and not self._pending
         return out
 
-    def _read_content(self, ids: Sequence[int], position: int, out: _Out) -> int:
-        """Read text up to the next id that is none; return its position."""
+    def _read_text(self, ids: Sequence[int], position: int, out: _Out) -> int:
+        """Read content up to the next id that is none; return its position."""
         table = self._table
-        pieces: list[str | bytes] = []
+        texts: list[str] = []
         try:
-            while position < len(ids) and (piece := table[ids[position]]) is not None:
-                pieces.append(piece)
+            while position < len(ids) and (text := table[ids[position]]) is not None:
+                texts.append(text)
                 position += 1
         except (KeyError, TypeError):
-            pass  # not an id: reported by the caller
-        self._emit(pieces, out)
+            pass  # not an id: the caller reports it
+        self._emit("".join(texts), out)
         return position
 
-    def _emit(self, pieces: Sequence[str | bytes], out: _Out, *, final: bool = False) -> None:
-        """Decode text of the open message; a character that is incomplete waits, unless `final`."""
-        data = self._pending + b"".join([piece if isinstance(piece, bytes) else piece.encode() for piece in pieces])
+    def _emit(self, text: str, out: _Out, *, final: bool = False) -> None:
+        if text := self._decode(text, final):
+            out.append(text)
+
+    def _decode(self, text: str, final: bool) -> str:
+        """Text of the open message with its bytes put together; a character cut short waits, unless `final`."""
+        data = self._pending + text.encode("utf-8", "surrogateescape")
         text, used = utf_8_decode(data, "replace", final)
         self._pending = data[used:]
-        if text:
-            out.append(text)
+        return text
 
     def _step(self, token: int | None, out: _Out) -> None:
         """Take one id of the vocabulary, or `None` for the end, through the transitions."""
@@ -199,7 +197,7 @@ class HarmonyParser:
         self._begin(None)
 
     def _text(self, token: int, out: _Out) -> None:
-        self._emit([self._table[token] or b""], out)
+        self._emit(self._table[token] or "", out)
 
     def _end(self, token: int | None, out: _Out) -> None:
         self._finish(token, out)
@@ -235,7 +233,7 @@ class HarmonyParser:
 
     def _finish(self, token: int | None, out: _Out) -> None:
         """End the open message."""
-        self._emit([], out, final=True)
+        self._emit("", out, final=True)
         out.append(MessageEnd(token if token in STOP_TOKENS else None))
 
     def _replay(self, outcomes: Sequence[Recovered | Dropped], out: _Out) -> bool:
@@ -245,7 +243,7 @@ class HarmonyParser:
                 out.append(outcome)
                 continue
             out.append(MessageStart(outcome.header, recovered=True))
-            self._emit([outcome.body.encode("utf-8", "surrogateescape")], out)
+            self._emit(outcome.body, out)
             if outcome is outcomes[-1]:
                 return True
             self._finish(None, out)
@@ -253,14 +251,13 @@ class HarmonyParser:
 
     def _sections(self) -> list[str]:
         """The text of what is held, split at `<|channel|>`."""
-        sections = [bytearray()]
+        sections: list[list[str]] = [[]]
         for token in self._held:
-            piece = self._table[token] or b""
             if token == CHANNEL:
-                sections.append(bytearray())
+                sections.append([])
             else:
-                sections[-1] += piece if isinstance(piece, bytes) else piece.encode()
-        return [section.decode("utf-8", "surrogateescape") for section in sections]
+                sections[-1].append(self._table[token] or "")
+        return [join_text(section) for section in sections]
 
 
 _Effect: TypeAlias = Callable[[HarmonyParser, Any, _Out], None]

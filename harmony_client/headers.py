@@ -2,11 +2,16 @@
 
     [<|start|>] role [to=recipient] <|channel|> channel [to=recipient] [<|constrain|>]type <|message|>
 
-A header that reaches `<|message|>` is read as openai-harmony 0.0.8 reads it (`read_header`), with three
-exceptions. A content type is never a recipient; nor is a channel's name or the role said again; and the
-role is only looked for before `<|channel|>`. What openai-harmony refuses is read as far as it goes, and
-the header is marked `repaired`. A header that never reaches `<|message|>` is searched for the body that
-its message would have had (`recover`).
+A header that reaches `<|message|>` is read as openai-harmony 0.0.8 reads it, down to its white space
+(`read_header`). The exceptions, which it reads too, but to no good end:
+
+- Without `to=`, a content type (`json`, `code`, `<|constrain|>…`), a channel's name or the role said
+  again is no recipient. Without `<|channel|>`, a channel's name is the channel.
+- The role is looked for before `<|channel|>` only, and is neither a `to=`, nor a content type, nor a
+  channel's name. Where it is missing it is `assistant`, not a tool of that name.
+
+What openai-harmony refuses is read as far as it goes, and the header is marked `repaired`. A header that
+never reaches `<|message|>` is searched for the body that its message would have had (`recover`).
 
 Headers come here as sections: their text, split at the `<|channel|>` tokens, with bytes that are not
 UTF-8 as surrogate escapes.
@@ -15,9 +20,10 @@ UTF-8 as surrogate escapes.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["CHANNELS", "Dropped", "Ending", "Header", "Origin", "Recovered", "read_header", "recover", "shown"]
+__all__ = ["CHANNELS", "Dropped", "Ending", "Header", "Origin", "Recovered", "join_text", "read_header", "recover", "shown"]
 
 CHANNELS: Final = frozenset({"analysis", "commentary", "final"})
 ROLES: Final = frozenset({"assistant", "user", "system", "developer", "tool"})
@@ -98,6 +104,7 @@ def read_header(sections: list[str], origin: Origin, repaired: bool) -> tuple[He
         The header, and its words that are in none of the fields.
     """
     before, *after = map(shown, sections)
+    markup = ("<|start|>" if origin == "start" else "") + _MARKER.join([before, *after])
     found = [_VALUE.match(section)[0] for section in after]  # type: ignore[index]  # it matches ""
     values = [value.strip(_BLANKS) for value in found]
     words = _words(before + "".join(section[len(value) :] for section, value in zip(after, found, strict=True)))
@@ -110,7 +117,6 @@ def read_header(sections: list[str], origin: Origin, repaired: bool) -> tuple[He
     surplus += [value for value in values if value and value != channel]
     sound = sound and found == values and len(values) < 2 and channel != "" and not surplus
     sound = sound and not any(word.startswith("to=") for word in words[1:])
-    markup = ("<|start|>" if origin == "start" else "") + _MARKER.join([before, *after])
     return Header(role, channel, recipient, content_type, repaired or not sound, markup), " ".join(surplus)
 
 
@@ -185,10 +191,7 @@ def recover(sections: list[str], origin: Origin, ending: Ending) -> list[Recover
         return _recover_without_channel(sections[0], origin, ending)
     outcomes: list[Recovered | Dropped] = []
     draft = _Draft(origin)
-    stray = draft.take_fields(draft.take_role(sections[0], names=True))
-    draft.markup += stray
-    if stray.strip():
-        outcomes.append(Dropped(shown(stray.strip()), "header-words"))
+    draft.pass_over(draft.take_fields(draft.take_role(sections[0], names=True)))
     for number, section in enumerate(sections[1:], start=2):
         last = ending if number == len(sections) else "token"
         opening = draft.markup + _MARKER
@@ -196,11 +199,11 @@ def recover(sections: list[str], origin: Origin, ending: Ending) -> list[Recover
         if last == "full" and not draft.settled:
             draft.markup, rest = opening, section
         if last == "full" or (draft.settled and not _is_blank(rest, last)):
-            outcomes.append(Recovered(draft.header(), rest.lstrip()))
+            outcomes += draft.message(rest.lstrip())
             draft = _Draft("none")
         else:
-            draft.markup += rest
-    return outcomes + draft.dropped(ending)
+            draft.pass_over(rest)
+    return outcomes + draft.nothing(ending)
 
 
 def _recover_without_channel(text: str, origin: Origin, ending: Ending) -> list[Recovered | Dropped]:
@@ -208,17 +211,17 @@ def _recover_without_channel(text: str, origin: Origin, ending: Ending) -> list[
     body = text if origin == "none" else draft.take_fields(draft.take_role(text))
     if draft.recipient is not None or draft.content_type is not None:
         if ending != "full" and _is_blank(body, ending):
-            draft.markup += body
-            return draft.dropped(ending)
-        return [Recovered(draft.header(), body.lstrip())]
+            draft.pass_over(body)
+            return draft.nothing(ending)
+        return draft.message(body.lstrip())
     if ending != "full" and not body.strip():
         return []
     if ending == "end" and _is_cut_opening(body if origin == "start" else text, origin):
-        draft.markup += body
-        return draft.dropped(ending)
+        draft.pass_over(body)
+        return draft.nothing(ending)
     if origin == "start":
-        return [Recovered(draft.header(), body.lstrip())]
-    return [Recovered(_Draft(origin).header(), text)]
+        return draft.message(body.lstrip())
+    return _Draft(origin).message(text)  # not even the blanks before it are ours to take
 
 
 def _is_blank(rest: str, ending: Ending) -> bool:
@@ -247,6 +250,7 @@ class _Draft:
         self.channel: str | None = None
         self.recipient: str | None = None
         self.content_type: str | None = None
+        self.surplus: list[str] = []
         self.markup = "<|start|>" if origin == "start" else ""
 
     @property
@@ -270,9 +274,11 @@ class _Draft:
         self.markup += _MARKER
         match = _KNOWN.match(section) or _VALUE.match(section)
         assert match is not None  # _VALUE matches ""
-        name = shown(match[0].strip(_BLANKS))
-        if not self.channel or name in CHANNELS:
-            self.channel = name
+        name, other = match[0].strip(_BLANKS), self.channel
+        if not other or name in CHANNELS:
+            name, other, self.channel = other or name, name, name
+        if name != other:
+            self.surplus.append(name)
         return self._take(section, match)
 
     def take_fields(self, text: str) -> str:
@@ -281,22 +287,40 @@ class _Draft:
             if match["plain"] and (self.recipient is None or self.content_type is not None):
                 break
             if match["recipient"] and self.recipient is None:
-                self.recipient = shown(match["recipient"])
+                self.recipient = match["recipient"]
             elif not match["recipient"] and self.content_type is None:
                 self.content_type = match["plain"] or match["constrained"]
+            else:
+                self.surplus.append(match[0].strip())
             text = self._take(text, match)
         return text
+
+    def pass_over(self, text: str) -> None:
+        """Take text that is neither a field nor a body."""
+        self.markup += text
+        self.surplus += text.split()
 
     def _take(self, text: str, match: re.Match[str]) -> str:
         self.markup += match[0]
         return text[match.end() :]
 
-    def header(self) -> Header:
-        return Header(self.role, self.channel, self.recipient, self.content_type, True, shown(self.markup))
+    def message(self, body: str) -> list[Recovered | Dropped]:
+        """What came of it, with a body."""
+        channel, recipient = (field and shown(field) for field in (self.channel, self.recipient))
+        header = Header(self.role, channel, recipient, self.content_type, repaired=True, markup=shown(self.markup))
+        dropped = [Dropped(shown(" ".join(self.surplus)), "header-words")] if self.surplus else []
+        return [*dropped, Recovered(header, body)]
 
-    def dropped(self, ending: Ending) -> list[Recovered | Dropped]:
+    def nothing(self, ending: Ending) -> list[Recovered | Dropped]:
+        """What came of it, without a body."""
         reason = "cut-header" if ending == "end" else "garbage-header"
         return [Dropped(shown(self.markup), reason)] if self.markup else []
+
+
+def join_text(texts: Iterable[str]) -> str:
+    """Texts joined, with the characters that were split over them put together."""
+    text = "".join(texts)
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
 
 
 def shown(text: str) -> str:

@@ -159,8 +159,8 @@ class Marker(Enum):
 def read_payload(event: ServerSentEvent) -> dict[str, Any] | Marker:
     """The JSON object in an event's data.
 
-    A payload without ``type`` gets the event's name as its type; where both are given, the payload's
-    own stands.
+    A payload without ``type`` gets the event's name as its type, unless it is an error object or the
+    name is the default one. Where both are given, the payload's own stands.
 
     Returns:
         The object, or a :class:`Marker` that says what stands in its place.
@@ -179,7 +179,7 @@ def read_payload(event: ServerSentEvent) -> dict[str, Any] | Marker:
         return _marker(data)
     if data.count("{") + data.count("[") > MAX_JSON_DEPTH and _deeper(payload, MAX_JSON_DEPTH):
         raise _too_deep()
-    if event.event and "type" not in payload:
+    if event.event not in ("", "message") and "type" not in payload and "error" not in payload:
         payload["type"] = event.event
     return payload
 

@@ -55,13 +55,14 @@ _FILE: Final = "o200k_base.zlib"
 _SHA256: Final = "440741350e7cfa1c0f4869ce742d1b043550adbda5187adcac9e787edac6fba9"  # of the unpacked data
 
 
-class DecodeTable(dict[int, "str | bytes | None"]):
-    """Token id → what it spells; filled in as ids are looked up.
+class DecodeTable(dict[int, "str | None"]):
+    """Token id → the text it spells, `None` for the three stop tokens; filled in as ids are looked up.
 
-    A `str` is the text of a token that is UTF-8 by itself, `bytes` is part of a character, or of
-    several, and `None` marks a stop token. Special tokens other than the stops spell their own name,
-    which is what they mean inside a message. Only ``table[token]`` fills the table in: ``get``,
-    ``in`` and ``len`` see what was looked up before. Safe to share between threads.
+    1,562 tokens are not UTF-8 by themselves: they hold parts of characters, as surrogate escapes.
+    ``text.encode("utf-8", "surrogateescape")`` gives the bytes of any joined texts. Special tokens
+    other than the stops spell their name, which is what they mean inside a message. Only
+    ``table[token]`` fills the table in: ``get``, ``in`` and ``len`` see what was looked up before.
+    Threads may share it.
     """
 
     __slots__ = ("_blob", "_offsets")
@@ -77,7 +78,7 @@ class DecodeTable(dict[int, "str | bytes | None"]):
         self._blob = blob
         self._offsets = array("I", accumulate(lengths, initial=0))
 
-    def __missing__(self, token: int) -> str | bytes | None:
+    def __missing__(self, token: int) -> str | None:
         """Cut a token out of the blob.
 
         Raises:
@@ -89,19 +90,16 @@ class DecodeTable(dict[int, "str | bytes | None"]):
             raise KeyError(token) from None
         if number != token or not 0 <= number < VOCABULARY_SIZE:
             raise KeyError(token)
-        piece = self[number] = self._piece(number)
-        return piece
+        text = self[number] = self._text(number)
+        return text
 
-    def _piece(self, number: int) -> str | bytes | None:
+    def _text(self, number: int) -> str | None:
         if number in STOP_TOKENS:
             return None
         if number >= _ORDINARY:
             return f"<|{_NAMES.get(number, f'reserved_{number}')}|>"
         spelled = self._blob[self._offsets[number] : self._offsets[number + 1]]
-        try:
-            return spelled.decode()
-        except UnicodeDecodeError:
-            return spelled
+        return spelled.decode("utf-8", "surrogateescape")
 
 
 _lock: Final = threading.Lock()

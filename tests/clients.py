@@ -16,6 +16,7 @@ from typing import Any
 
 import openai
 import pydantic
+
 from harmony_client import wire
 from harmony_client.client import AsyncHarmonyOpenAI, HarmonyOpenAI
 
@@ -184,7 +185,7 @@ def gzipped(events: Iterable[dict[str, Any]]) -> Server:
 
 
 class Socket:
-    """A real HTTP server for one request: sends a body in chunked encoding, then ends, resets or hangs."""
+    """A real HTTP server for one request: sends a chunked body; then ``end``, ``drop``, ``reset`` or ``hang``."""
 
     def __init__(self, events: Iterable[dict[str, Any]], then: str) -> None:
         self.events = list(events)
@@ -211,8 +212,10 @@ class Socket:
 
     def serve(self) -> None:
         connection = self.listener.accept()[0]
-        with connection:
-            connection.recv(1 << 16)
+        with connection, contextlib.suppress(BrokenPipeError):
+            request = connection.makefile("rb")
+            headers = dict(line.lower().split(b": ") for line in iter(request.readline, b"\r\n") if b": " in line)
+            request.read(int(headers.get(b"content-length", 0)))
             connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
             for chunk in frames(self.events):
                 connection.sendall(b"%x\r\n%b\r\n" % (len(chunk), chunk))
@@ -220,13 +223,11 @@ class Socket:
                 connection.sendall(b"0\r\n\r\n")
             elif self.then == "reset":
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                return
-            elif self.then == "drop":
-                return
-            connection.settimeout(10)
-            with contextlib.suppress(ConnectionError):
-                if connection.recv(1) == b"":
-                    self.client_closed.set()
+            elif self.then == "hang":
+                connection.settimeout(10)
+                with contextlib.suppress(ConnectionResetError):
+                    assert connection.recv(1) == b""
+                self.client_closed.set()
 
 
 # --- one way to drive both kinds of client ----------------------------------------------------------

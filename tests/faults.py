@@ -1,199 +1,21 @@
-"""Well-formed streams to order, and one or more ways to break each rule of the checker.
+"""One or more ways to break each rule of the checker.
 
-`build` makes a stream of events from item specifications. `FAULTS` maps every violation code to injectors: functions that take a new copy of
-`sample()`'s events and break it in that one way.
+`FAULTS` maps every violation code to injectors: functions that take the events of `sample()` and break them in that one way. They
+may change the list and its events; give each a new copy.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
-from hypothesis import strategies as st
-
 from harmony_client.wire import EVENT_TYPE
+from tests.streams import Event, Message, build, numbered, sample
 
-__all__ = ["FAULTS", "Call", "Item", "Message", "Reasoning", "Tool", "build", "items", "numbered", "sample"]
+__all__ = ["FAULTS"]
 
-Event = dict[str, Any]
 Injector = Callable[[list[Event]], list[Event]]
-Text = Sequence[str]  # the deltas of one part
-
-
-# Building -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Reasoning:
-    """A reasoning item: summary parts, then content parts."""
-
-    texts: Sequence[Text] = ()
-    summaries: Sequence[Text] = ()
-
-
-@dataclass(frozen=True)
-class Message:
-    """A message: output_text parts, then refusal parts. `annotated`: an annotation comes with the first part."""
-
-    texts: Sequence[Text] = ()
-    refusals: Sequence[Text] = ()
-    annotated: bool = False
-
-
-@dataclass(frozen=True)
-class Call:
-    """A function call."""
-
-    arguments: Text = ()
-    name: str = "get_weather"
-
-
-@dataclass(frozen=True)
-class Tool:
-    """An item without a grammar: its fields, and the types of the events between its announcement and its end."""
-
-    kind: str = "web_search_call"
-    fields: tuple[tuple[str, Any], ...] = (("action", {"type": "search", "query": "rain"}),)
-    progress: Sequence[str] = ("in_progress", "searching", "completed")
-
-
-Item = Reasoning | Message | Call | Tool
-
-_TEXT_FIELD = {"output_text": "text", "refusal": "refusal", "reasoning_text": "text", "summary_text": "text"}
-_EVENT = {
-    "output_text": "response.output_text",
-    "refusal": "response.refusal",
-    "reasoning_text": "response.reasoning_text",
-    "summary_text": "response.reasoning_summary_text",
-}
-
-
-def build(specs: Iterable[Item], status: str = "completed") -> list[Event]:
-    """A well-formed stream with these items, one after the other.
-
-    Args:
-        specs: The items.
-        status: How the response ends: completed, incomplete or failed. The last item of an incomplete response is incomplete.
-    """
-    specs = list(specs)
-    events = [_lifecycle("created", "in_progress", []), _lifecycle("in_progress", "in_progress", [])]
-    output = []
-    for index, spec in enumerate(specs):
-        cut = status == "incomplete" and index == len(specs) - 1
-        item, middle = _item(spec, index)
-        opened = {**item, "status": "in_progress"} | {name: [] for name in ("content", "summary") if name in item}
-        opened |= {"arguments": ""} if "arguments" in item else {}
-        item["status"] = "incomplete" if cut else "completed"
-        events.append({"type": "response.output_item.added", "output_index": index, "item": opened})
-        events += [{**event, "output_index": index, "item_id": item["id"]} for event in middle]
-        events.append({"type": "response.output_item.done", "output_index": index, "item": item})
-        output.append(item)
-    events.append(_lifecycle(status, status, output))
-    return numbered(copy.deepcopy(events))
-
-
-def numbered(events: list[Event]) -> list[Event]:
-    """The same events with the sequence numbers 0, 1, 2 and so on, where they have any."""
-    for number, event in enumerate(event for event in events if "sequence_number" in event or event.get("type") != EVENT_TYPE):
-        event["sequence_number"] = number
-    return events
-
-
-def items() -> st.SearchStrategy[list[Item]]:
-    """Lists of item specifications of every kind, empty texts and empty deltas included."""
-    texts = st.lists(st.lists(st.text(max_size=4), max_size=4), max_size=3)
-    one = st.one_of(
-        st.builds(Reasoning, texts, texts),
-        st.builds(Message, texts, texts, st.booleans()),
-        st.builds(Call, st.lists(st.text(max_size=4), max_size=4), st.sampled_from(["get_weather", "f"])),
-        st.just(Tool()),
-        st.just(CUSTOM),
-    )
-    return st.lists(one, max_size=4)
-
-
-CUSTOM = Tool("custom_tool_call", (("call_id", "call_custom"), ("name", "shout"), ("input", "hi")), ())
-
-
-def _lifecycle(kind: str, status: str, output: list[Event]) -> Event:
-    response = {
-        "id": "resp_1",
-        "object": "response",
-        "created_at": 1_790_000_000,
-        "model": "gpt-oss-120b",
-        "status": status,
-        "output": output,
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "error": {"code": "server_error", "message": "gave up"} if status == "failed" else None,
-        "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
-    }
-    return {"type": f"response.{kind}", "response": response}
-
-
-def _item(spec: Item, index: int) -> tuple[Event, list[Event]]:
-    """The finished item, and the events between its announcement and its end."""
-    if isinstance(spec, Reasoning):
-        summary, summary_events = _parts([("summary_text", text) for text in spec.summaries])
-        content, events = _parts([("reasoning_text", text) for text in spec.texts])
-        return {"type": "reasoning", "id": f"rs_{index}", "summary": summary, "content": content}, summary_events + events
-    if isinstance(spec, Message):
-        kinds = [("output_text", text) for text in spec.texts] + [("refusal", text) for text in spec.refusals]
-        content, events = _parts(kinds)
-        if spec.annotated and spec.texts:
-            note = {"type": "response.output_text.annotation.added", "content_index": 0, "annotation_index": 0, "annotation": {"type": "x"}}
-            events.insert(1, note)
-        return {"type": "message", "id": f"msg_{index}", "role": "assistant", "content": content}, events
-    if isinstance(spec, Call):
-        whole, name = "".join(spec.arguments), "response.function_call_arguments"
-        events = [{"type": f"{name}.delta", "delta": delta} for delta in spec.arguments]
-        events.append({"type": f"{name}.done", "name": spec.name, "arguments": whole})
-        call = {"type": "function_call", "id": f"fc_{index}", "call_id": f"call_{index}", "name": spec.name, "arguments": whole}
-        return call, events
-    body = {"type": spec.kind, "id": f"tool_{index}", **dict(spec.fields)}
-    return body, [{"type": f"response.{spec.kind}.{name}"} for name in spec.progress]
-
-
-def _parts(texts: list[tuple[str, Text]]) -> tuple[list[Event], list[Event]]:
-    listed: list[Event] = []
-    events: list[Event] = []
-    for index, (kind, deltas) in enumerate(texts):
-        whole, name, field = "".join(deltas), _EVENT[kind], _TEXT_FIELD[kind]
-        summary = kind == "summary_text"
-        at = {"summary_index" if summary else "content_index": index}
-        opener = "response.reasoning_summary_part" if summary else "response.content_part"
-        part = {"type": kind, field: whole} | ({"annotations": [], "logprobs": []} if kind == "output_text" else {})
-        more = {"logprobs": []} if kind == "output_text" else {}
-        events.append({"type": f"{opener}.added", **at, "part": {**part, field: ""}})
-        events += [{"type": f"{name}.delta", **at, "delta": delta, **more} for delta in deltas]
-        events.append({"type": f"{name}.done", **at, field: whole, **more})
-        events.append({"type": f"{opener}.done", **at, "part": part})
-        listed.append(part)
-    return listed, events
-
-
-def sample() -> list[Event]:
-    """A stream with everything in it: two items of each kind but one, several parts, an annotation, a vendor event."""
-    events = build(
-        [
-            Reasoning(texts=[["Let me ", "think."]], summaries=[["Thin", "king"], ["Done"]]),
-            Message(texts=[["It may ", "rain."], ["Take a coat."]], refusals=[["No ", "more."]], annotated=True),
-            Call(['{"city":', '"Oslo"}']),
-            Tool(),
-            Call(["{}"], "get_time"),
-            CUSTOM,
-            Message(texts=[["Bring an umbrella", "."]]),
-        ]
-    )
-    events.insert(5, {"type": "vendor:tick"})
-    return numbered(events)
-
-
-# Breaking -----------------------------------------------------------------------------------------------------------
-
 GONE = object()
 CREATED, ACTIVE, COMPLETED = "response.created", "response.in_progress", "response.completed"
 ADDED, DONE = "response.output_item.added", "response.output_item.done"
@@ -205,8 +27,7 @@ THOUGHT, THOUGHT_DONE = "response.reasoning_text.delta", "response.reasoning_tex
 REFUSAL, REFUSAL_DONE = "response.refusal.delta", "response.refusal.done"
 ARGUMENTS, ARGUMENTS_DONE = "response.function_call_arguments.delta", "response.function_call_arguments.done"
 SEARCHING = "response.web_search_call.searching"
-ITEM_ID = {0: "rs_0", 1: "msg_1", 2: "fc_2", 3: "tool_3", 4: "fc_4", 5: "tool_5", 6: "msg_6"}  # of sample()
-LAST = 6
+LAST = 6  # output_index of the last item of sample()
 
 
 def find(events: list[Event], kind: str, nth: int = 0) -> int:
@@ -214,12 +35,19 @@ def find(events: list[Event], kind: str, nth: int = 0) -> int:
     return [position for position, event in enumerate(events) if event.get("type") == kind][nth]
 
 
+def like(kind: str, nth: int = 0, **values: Any) -> Event:
+    """An event of the sample, with other values."""
+    events = sample()
+    return {**events[find(events, kind, nth)], **values}
+
+
 def edit(kind: str, nth: int = 0, **values: Any) -> Injector:
     """Set fields of one event. A field is a path, its steps joined by two underscores (`item__id`); `GONE` removes it."""
 
     def inject(events: list[Event]) -> list[Event]:
+        event = events[find(events, kind, nth)]
         for path, value in values.items():
-            target: Any = events[find(events, kind, nth)]
+            target: Any = event
             *steps, last = [int(step) if step.isdecimal() else step for step in path.split("__")]
             for step in steps:
                 target = target[step]
@@ -321,13 +149,9 @@ def _shifted(events: list[Event]) -> list[Event]:
 def _incomplete(*indexes: int, status: str = "incomplete") -> Injector:
     """Let the response end in this status, with these items done and listed as incomplete."""
     changes = [edit(COMPLETED, type=f"response.{status}", response__status=status)] if status != "completed" else []
-    items_ = [edit(DONE, _done_nth(index), item__status="incomplete") for index in indexes]
+    done = [edit(DONE, index, item__status="incomplete") for index in indexes]
     listed = [edit(COMPLETED, **{f"response__output__{index}__status": "incomplete"}) for index in indexes]
-    return chain(*listed, *items_, *changes)
-
-
-def _done_nth(index: int) -> int:
-    return index  # sample() closes its items in order
+    return chain(*listed, *done, *changes)
 
 
 def _fresh_ids(events: list[Event]) -> list[Event]:
@@ -342,7 +166,6 @@ def _error(**fields: Any) -> Event:
 
 
 TOKENS = {"type": EVENT_TYPE, "v": 1, "batch": 0, "start": 0, "token_ids": [1], "vocab": "o200k_harmony", "done": False}
-PING: Event = {"type": "response.in_progress", "response": None}
 
 FAULTS: dict[str, list[Injector]] = {
     # the event
@@ -361,7 +184,7 @@ FAULTS: dict[str, list[Injector]] = {
         edit(DELTA, logprobs=GONE),
         edit(TEXT_DONE, logprobs=None),
         edit(ADDED, 1, item__role=GONE),
-        edit(DONE, 0, item__summary=GONE, item__content=[]) if False else edit(ADDED, 0, item__summary=None),
+        edit(ADDED, 0, item__summary=None),
         edit(DONE, 2, item__name=GONE),
         edit(PART_ADDED, 1, part__annotations=GONE),
         edit(COMPLETED, response__output__6__content__0__annotations=GONE),
@@ -378,9 +201,13 @@ FAULTS: dict[str, list[Injector]] = {
     "sequence-not-increasing": [edit(DELTA, sequence_number=0), edit(DONE, sequence_number=10**9), edit("vendor:tick", sequence_number=0)],
     # the response
     "created-missing": [drop(CREATED), chain(drop(CREATED), drop(ACTIVE)), lambda events: [], lambda events: [_error()]],
-    "created-late": [move(CREATED, 0, ACTIVE), insert_first := (lambda events: numbered([{"type": "vendor:hello"}, *events]))],
-    "created-repeated": [repeat(CREATED), insert(sample()[0], DELTA)],
+    "created-late": [move(CREATED, 0, ACTIVE), (lambda events: numbered([{"type": "vendor:hello"}, *events]))],
+    "created-repeated": [repeat(CREATED), insert(like(CREATED), DELTA)],
     "response-missing": [edit(ACTIVE, response=GONE), edit(CREATED, response=None), edit(COMPLETED, response=[])],
+    "output-too-early": [
+        edit(CREATED, response__output=[{"type": "reasoning", "id": "rs_0", "summary": []}]),
+        edit(ACTIVE, response__output="x"),
+    ],
     "response-id-missing": [edit(ACTIVE, response__id=""), edit(CREATED, response__id=GONE), edit(COMPLETED, response__id=7)],
     "response-id-changed": [edit(ACTIVE, response__id="resp_2"), edit(COMPLETED, response__id="resp_2")],
     "terminal-missing": [drop(COMPLETED)],
@@ -397,7 +224,7 @@ FAULTS: dict[str, list[Injector]] = {
     "event-after-terminal": [
         lambda events: numbered(events + build([Message([["Again"]])])),
         insert(_error(), COMPLETED),
-        move(DONE, 0, COMPLETED) if False else insert(sample()[1], COMPLETED),
+        insert(like(ACTIVE), COMPLETED),
     ],
     "event-after-error": [
         insert(_error(), ACTIVE),
@@ -410,6 +237,7 @@ FAULTS: dict[str, list[Injector]] = {
         edit(DONE, item=GONE),
         edit(ADDED, 2, item__type=GONE),
         edit(DONE, 3, item="web_search_call"),
+        edit(ADDED, 3, item__type=""),
         _terminal(lambda output: [*output, None]),
     ],
     "item-not-announced": [
@@ -422,21 +250,21 @@ FAULTS: dict[str, list[Injector]] = {
         _without_item(6, DELTA),
         move(ADDED, 2, ARGUMENTS),
     ],
-    "item-added-repeated": [repeat(ADDED, 0), repeat(ADDED, 3), move_added := chain(repeat(ADDED, 2), move(ADDED, 3, DONE, 2))],
+    "item-added-repeated": [repeat(ADDED, 0), repeat(ADDED, 3), chain(repeat(ADDED, 2), move(ADDED, 3, DONE, 2))],
     "item-done-missing": [drop(DONE, 0), drop(DONE, 2), drop(DONE, 3), drop(DONE, LAST), _without_item(6, ADDED, PART_ADDED, DELTA)],
     "item-done-repeated": [repeat(DONE, 0), repeat(DONE, 2), repeat(DONE, 3)],
     "event-after-item-done": [
-        move(PART_DONE, 0, DONE) if False else insert(sample()[find(sample(), THOUGHT)], DONE),
-        insert(sample()[find(sample(), PART_DONE, 1)], DONE, 1),
-        insert(sample()[find(sample(), SEARCHING)], DONE, 3),
-        insert(sample()[find(sample(), ARGUMENTS_DONE)], DONE, 2),
+        insert(like(THOUGHT), DONE),
+        insert(like(PART_DONE, 1), DONE, 1),
+        insert(like(SEARCHING), DONE, 3),
+        insert(like(ARGUMENTS_DONE), DONE, 2),
     ],
     "event-wrong-kind": [
-        edit(DELTA, type="response.vendor.delta") if False else insert({**sample()[find(sample(), DELTA)], "output_index": 0, "item_id": "rs_0"}, ADDED),
+        insert(like(DELTA, output_index=0, item_id="rs_0"), ADDED),
         insert({"type": ARGUMENTS, "output_index": 1, "item_id": "msg_1", "delta": "{"}, ADDED, 1),
         insert({"type": SEARCHING, "output_index": 2, "item_id": "fc_2"}, ADDED, 2),
         insert({"type": PART_ADDED, "output_index": 2, "item_id": "fc_2", "content_index": 0, "part": {"type": "output_text"}}, ADDED, 2),
-        insert({**sample()[find(sample(), DELTA)], "output_index": 3, "item_id": "tool_3"}, ADDED, 3),
+        insert(like(DELTA, output_index=3, item_id="tool_3"), ADDED, 3),
     ],
     "output-index-invalid": [
         edit(ADDED, 1, output_index=GONE),
@@ -445,7 +273,7 @@ FAULTS: dict[str, list[Injector]] = {
         edit(DONE, 2, output_index=None),
         edit(ADDED, LAST, output_index=True),
         each(of_item(1), output_index=1.0),
-        chain(edit(DELTA, output_index=GONE, item_id=GONE), edit(DELTA, delta="")),
+        insert({"type": DELTA, "content_index": 0, "delta": "", "logprobs": []}, DELTA),
     ],
     "output-index-gap": [_shifted, chain(each(of_item(LAST), output_index=9), edit(ADDED, LAST, output_index=9))],
     "output-index-repeated": [chain(edit(ADDED, LAST, output_index=1), each(of_item(LAST), output_index=1))],
@@ -485,7 +313,7 @@ FAULTS: dict[str, list[Injector]] = {
         edit(DONE, 0, item__type="message"),
         edit(DONE, 3, item__type="reasoning"),
         edit(COMPLETED, response__output__3__type="mcp_call"),
-        edit(ADDED, 3, item__type="image_generation_call") if False else edit(COMPLETED, response__output__2__type="reasoning"),
+        edit(COMPLETED, response__output__2__type="reasoning"),
     ],
     "item-name-changed": [edit(DONE, 2, item__name="get_x"), edit(COMPLETED, response__output__4__name="get_x")],
     "call-id-missing": [edit(ADDED, 2, item__call_id=GONE), edit(ADDED, 4, item__call_id="")],
@@ -501,6 +329,7 @@ FAULTS: dict[str, list[Injector]] = {
         edit(COMPLETED, response__output__2__call_id="call_x"),
         edit(COMPLETED, response__output__4__call_id=GONE),
         edit(DONE, 5, item__call_id="call_x"),
+        edit(ADDED, 5, item__call_id=GONE),
     ],
     "added-content-not-empty": [
         edit(ADDED, 1, item__content=None),
@@ -538,8 +367,16 @@ FAULTS: dict[str, list[Injector]] = {
         each(lambda event: event["type"] == THOUGHT, content_index=4),
         move(PART_ADDED, 1, DELTA),
     ],
-    "part-added-repeated": [repeat(PART_ADDED, 0), repeat(SUMMARY_ADDED, 1), move_part := chain(repeat(PART_ADDED, 1), move(PART_ADDED, 2, PART_DONE, 1))],
-    "part-added-not-empty": [edit(PART_ADDED, 1, part__text="It may "), edit(SUMMARY_ADDED, part__text=None), edit(PART_ADDED, 3, part__refusal=GONE)],
+    "part-added-repeated": [
+        repeat(PART_ADDED, 0),
+        repeat(SUMMARY_ADDED, 1),
+        chain(repeat(PART_ADDED, 1), move(PART_ADDED, 2, PART_DONE, 1)),
+    ],
+    "part-added-not-empty": [
+        edit(PART_ADDED, 1, part__text="It may "),
+        edit(SUMMARY_ADDED, part__text=None),
+        edit(PART_ADDED, 3, part__refusal=GONE),
+    ],
     "part-done-missing": [drop(PART_DONE, 0), drop(PART_DONE, 1), drop(SUMMARY_DONE, 0)],
     "part-done-repeated": [repeat(PART_DONE, 0), repeat(PART_DONE, 3), repeat(SUMMARY_DONE)],
     "part-done-mismatch": [
@@ -553,7 +390,7 @@ FAULTS: dict[str, list[Injector]] = {
         edit(PART_ADDED, 1, part=None),
         edit(PART_DONE, 0, part__type="summary_text"),
         edit(PART_DONE, 2, part=[]),
-        edit(REFUSAL, content_index=0, type=REFUSAL) if False else insert({**sample()[find(sample(), REFUSAL)], "content_index": 0}, DELTA),
+        insert(like(REFUSAL, content_index=0), DELTA),
         edit(REFUSAL_DONE, type=TEXT_DONE, logprobs=[]),
     ],
     "content-index-invalid": [
@@ -567,14 +404,25 @@ FAULTS: dict[str, list[Injector]] = {
         each(between(LAST), content_index=1),
         each(lambda event: event["type"].startswith("response.reasoning_summary") and event["summary_index"] == 1, summary_index=7),
     ],
-    "delta-not-string": [edit(DELTA, delta=None), edit(ARGUMENTS, delta={"city": "Oslo"}), edit(THOUGHT, delta=GONE), edit(SUMMARY_DELTA, delta=0)],
+    "delta-not-string": [
+        edit(DELTA, delta=None),
+        edit(ARGUMENTS, delta={"city": "Oslo"}),
+        edit(THOUGHT, delta=GONE),
+        edit(SUMMARY_DELTA, delta=0),
+    ],
     "delta-after-done": [
-        move(DELTA, 1, TEXT_DONE) if False else insert({**sample()[find(sample(), DELTA)], "delta": ""}, TEXT_DONE),
-        insert({**sample()[find(sample(), THOUGHT)], "delta": ""}, PART_DONE),
-        insert({**sample()[find(sample(), ARGUMENTS)], "delta": ""}, ARGUMENTS_DONE),
+        insert(like(DELTA, delta=""), TEXT_DONE),
+        insert(like(THOUGHT, delta=""), PART_DONE),
+        insert(like(ARGUMENTS, delta=""), ARGUMENTS_DONE),
         move(NOTE, 0, PART_DONE, 1),
     ],
-    "text-done-missing": [drop(THOUGHT_DONE), drop(TEXT_DONE), drop(REFUSAL_DONE), drop(SUMMARY_TEXT_DONE), move(TEXT_DONE, 0, PART_DONE, 1)],
+    "text-done-missing": [
+        drop(THOUGHT_DONE),
+        drop(TEXT_DONE),
+        drop(REFUSAL_DONE),
+        drop(SUMMARY_TEXT_DONE),
+        move(TEXT_DONE, 0, PART_DONE, 1),
+    ],
     "text-done-repeated": [repeat(TEXT_DONE), repeat(THOUGHT_DONE), repeat(SUMMARY_TEXT_DONE)],
     "text-done-mismatch": [
         drop(DELTA),
@@ -590,7 +438,11 @@ FAULTS: dict[str, list[Injector]] = {
     "arguments-done-mismatch": [drop(ARGUMENTS), edit(ARGUMENTS_DONE, 1, arguments=""), edit(ARGUMENTS_DONE, arguments=GONE)],
     "arguments-name-wrong": [edit(ARGUMENTS_DONE, name=GONE), edit(ARGUMENTS_DONE, 1, name="get_x")],
     # the terminal response
-    "terminal-output-missing": [edit(COMPLETED, response__output=None), edit(COMPLETED, response__output=GONE), edit(COMPLETED, response__output={})],
+    "terminal-output-missing": [
+        edit(COMPLETED, response__output=None),
+        edit(COMPLETED, response__output=GONE),
+        edit(COMPLETED, response__output={}),
+    ],
     "terminal-item-missing": [
         _terminal(lambda output: output[:-1]),
         _terminal(lambda output: output[1:]),
@@ -615,7 +467,7 @@ FAULTS: dict[str, list[Injector]] = {
         edit(COMPLETED, response__output__6__status="incomplete"),
         edit(COMPLETED, response__output__0__status="incomplete"),
         chain(edit(COMPLETED, response__output__1__status="incomplete"), _incomplete(status="incomplete")),
-        edit(DONE, LAST, item__status="incomplete") if False else chain(_incomplete(LAST), edit("response.incomplete", response__output__6__status="completed")),
+        chain(_incomplete(LAST), edit("response.incomplete", response__output__6__status="completed")),
     ],
     "incomplete-not-last": [_incomplete(1), _incomplete(2, LAST)],
     "incomplete-in-completed": [_incomplete(LAST, status="completed")],

@@ -11,7 +11,6 @@ import logging
 from functools import cached_property
 from typing import Any
 
-import harmony_client.client as client_module
 import openai
 import pytest
 from clients import (
@@ -37,22 +36,18 @@ from clients import (
     types_of,
     with_tokens,
 )
+from openai import AsyncStream, Stream
+from openai.types.responses import Response, ResponseStreamEvent
+
+import harmony_client.client as client_module
 from harmony_client import errors, sse
 from harmony_client._events import EventFactory, event_classes
 from harmony_client._stream import AsyncRepairedStream, RepairedStream
 from harmony_client.body import MAX_EVENTS_AFTER_DONE
 from harmony_client.client import AsyncHarmonyOpenAI, HarmonyOpenAI, report_of, wrap
 from harmony_client.report import Report
-from openai import AsyncStream, Stream
-from openai.types.responses import Response, ResponseStreamEvent
 
-pytestmark = pytest.mark.anyio
 both = pytest.mark.parametrize("kind", KINDS)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 # --- what is asked for, and what is left alone ------------------------------------------------------
@@ -267,7 +262,9 @@ def test_options_with_unknown_names_or_values_are_refused() -> None:
 @pytest.mark.parametrize("events", [answer(), faulty(), with_tokens(PARIS)], ids=["correct", "faulty", "tokens"])
 async def test_the_report_is_delivered_once_and_before_the_terminal_event(kind: str, events: list[Any]) -> None:
     seen: list[Any] = []
-    client = Server(events).client(kind, on_report=lambda report: seen.append((report, report.ending, report.verdict)), on_mismatch="ignore")
+    client = Server(events).client(
+        kind, on_report=lambda report: seen.append((report, report.ending, report.verdict)), on_mismatch="ignore"
+    )
     stream = await streamed(client)
     event = None
     while event is None or event.type != "response.completed":
@@ -426,7 +423,12 @@ FAILURES: dict[str, tuple[Server, type[Exception], type[errors.StreamError], str
     "chat-style error": (Server([*NO_TERMINAL, {"error": {"message": "no"}}]), openai.APIError, errors.ServerError, "server-error"),
     "clean end": (Server(NO_TERMINAL), openai.APIConnectionError, errors.DisconnectedError, "disconnected"),
     "reset": (Server(NO_TERMINAL, error=HTTP.ReadError("reset")), openai.APIConnectionError, errors.DisconnectedError, "disconnected"),
-    "socket error": (Server(NO_TERMINAL, error=ConnectionResetError()), openai.APIConnectionError, errors.DisconnectedError, "disconnected"),
+    "socket error": (
+        Server(NO_TERMINAL, error=ConnectionResetError()),
+        openai.APIConnectionError,
+        errors.DisconnectedError,
+        "disconnected",
+    ),
     "timeout": (Server(NO_TERMINAL, error=HTTP.ReadTimeout("slow")), openai.APITimeoutError, errors.DisconnectedError, "timeout"),
     "deep JSON": (Server([*NO_TERMINAL, b"data: " + b'{"a":' * 99_999 + b"\n\n"]), openai.APIError, errors.LimitError, "json-too-deep"),
 }

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from harmony_client.wire import EVENT_TYPE, decode_batch
-
 from tests.recordings import NAMES, load, load_all, load_cases
 
 

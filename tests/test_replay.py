@@ -23,6 +23,7 @@ from harmony_client import wire
 from harmony_client.wire import TokenBatch, decode_batch
 from server_ext import replay
 from server_ext.replay import Batch, BrokenEnding, Recording, ReplayApp, ReplayServer, load, script
+from tests.recordings import load_all
 
 SHIPPED = {recording.name: recording for recording in load()}
 WHOLE = [name for name, recording in SHIPPED.items() if recording.raised is None]
@@ -121,6 +122,14 @@ def test_the_token_frames_count_without_gaps_and_the_last_one_says_how_it_ended(
     assert batches[-1].total == start
     assert (batches[-1].finish_reason, batches[-1].stop_reason) == (recording.finish_reason, recording.stop_reason)
     assert batches[-1].snapshot_error == (recording.raised and "HarmonyError")
+
+
+def test_every_recording_of_the_tests_is_played_whole_with_and_without_tokens() -> None:
+    for recording in load_all():
+        assert b"".join(recording.chunks(tokens=False)) == "".join(recorded(recording)).encode(), recording.name
+        tokens, others = split_tokens(b"".join(recording.chunks(tokens=True)))
+        assert others == recorded(recording), recording.name
+        assert [list(batch.token_ids) for batch in tokens] == [batch.token_ids for batch in recording.batches], recording.name
 
 
 @pytest.mark.parametrize("value", ["0", "2", "true", ""])

@@ -6,11 +6,12 @@ import json
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from harmony_client import sse
 from harmony_client.errors import LimitError
 from harmony_client.sse import Marker, ServerSentEvent, SSEDecoder, read_payload
-from hypothesis import given
-from hypothesis import strategies as st
 
 LINE_ENDS = [b"\n", b"\r", b"\r\n"]
 
@@ -182,6 +183,8 @@ def test_the_name_of_the_event_is_the_type_of_a_payload_without_one() -> None:
     assert payload('{"a": 1}', "x.y") == {"a": 1, "type": "x.y"}
     assert payload('{"type": "right"}', "wrong") == {"type": "right"}
     assert payload('{"type": null}', "x") == {"type": None}
+    assert payload('{"a": 1}', "message") == {"a": 1}
+    assert payload('{"error": {}}', "error") == {"error": {}}
     assert payload("{}") == {}
 
 
