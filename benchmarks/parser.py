@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from openai_harmony import Role, StreamableParser
 
 from harmony_client.harmony import HarmonyParser
-from harmony_client.vocabulary import decode_table
 from tests import oracle
 
 ROUNDS = 40
@@ -82,7 +81,8 @@ def resident(code: str) -> float:
     if not sys.platform.startswith("linux"):
         return float("nan")
     pages = "int(open('/proc/self/statm').read().split()[1])"
-    program = f"from benchmarks.parser import *\nbefore = {pages}\n{code}\nprint({pages} - before)"
+    imports = "import hashlib, zlib, openai_harmony\nfrom harmony_client import vocabulary\nfrom tests import oracle"
+    program = f"{imports}\nbefore = {pages}\n{code}\nprint({pages} - before)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return int(done.stdout) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -127,7 +127,7 @@ def main() -> int:
     print(f"linear: {short:.3f} µs per id in a message of 6,000, {long:.3f} in one of 60,000")
     theirs_new = each(lambda: StreamableParser(oracle.encoding(), Role.ASSISTANT))
     print(f"new parser: {each(HarmonyParser):.2f} µs, openai-harmony {theirs_new:.0f} µs")
-    print(f"loading: {resident('decode_table()'):.1f} MB, openai-harmony {resident('oracle.encoding()'):.0f} MB")
+    print(f"loading: {resident('vocabulary.decode_table()'):.1f} MB, openai-harmony {resident('oracle.encoding()'):.0f} MB")
     print(f"a parser in the middle of a message of 6,000 ids: {parser_bytes(content(ENGLISH, 143))} bytes")
     print("targets (one by one 1/4, batches of 20 1/10):", "met" if met else "MISSED")
     return 0 if met else 1

@@ -27,7 +27,7 @@ _CHOICES: dict[str, Any] = {
 
 
 class OptionDict(TypedDict, total=False):
-    """The options as keyword arguments; :class:`RepairOptions` says what they mean."""
+    """The options as keyword arguments, none of them required."""
 
     request_tokens: bool
     mode: Mode
@@ -42,21 +42,7 @@ class OptionDict(TypedDict, total=False):
 class RepairOptions:
     """What a wrapped client does with the response streams it returns.
 
-    Attributes:
-        request_tokens: Ask the server for token batches (request header ``x-harmony-tokens: 1``).
-            A header of that name that the caller sets, on the request or the client, stays as it is.
-        mode: ``repair`` the events; only ``observe`` them (they pass untouched, the report is made);
-            or ``off``: the plain SDK, no header and no report.
-        preambles: Commentary messages to the user: ``auto`` shows those that the server would list,
-            ``message`` shows all, ``drop`` none (the text stays in the report).
-        deltas: Without token batches: hand deltas out at once (``live``), ``hold`` them until the done
-            event proves them, or ``auto``: hold while the server shows TensorRT-LLM's fault.
-        on_mismatch: When the terminal response contradicts what was streamed: ``warn`` in the log,
-            ``raise`` a ``VerificationError``, or ``ignore`` it; the report says so in each case.
-        on_disconnect: A connection that breaks raises an ``error``, or ends the stream with a
-            ``response.incomplete`` event.
-        on_report: Called with the report of every stream once it is final, before the terminal event
-            is handed out, or when the stream is closed. A plain function; what it raises is logged.
+    :class:`harmony_client.client.HarmonyOpenAI` says what each option means.
 
     Raises:
         TypeError: ``on_report`` is a coroutine function.

@@ -42,6 +42,7 @@ class _Delivery:
         self._concluded = False
         self._cut_short = False
         self.closing = False  #: the application has called close() on the stream
+        self.broken: BaseException | None = None  #: what broke the connection
         self.report: Report = self._body.report
         response.extensions[REPORT_EXTENSION] = self.report
 
@@ -58,13 +59,14 @@ class _Delivery:
         """
         return self._hand_out(self._body.receive_data(data))
 
-    def receive_eof(self, error: BaseException | None) -> Iterator[Any]:
-        """Hand out the event objects of the ending.
+    def receive_eof(self) -> Iterator[Any]:
+        """Hand out the event objects of the ending, unless the application made the end.
 
         Raises:
             openai.APIError: The stream failed; one of :mod:`harmony_client._sdk_errors`.
         """
-        return self._hand_out(self._body.receive_eof(error))
+        # closing: another thread or task called close() while this one was reading. That is no failure.
+        return iter(()) if self.over or self.closing else self._hand_out(self._body.receive_eof(self.broken))
 
     def conclude(self) -> None:
         """Reading is over, by whatever cause: the report is final and is delivered, once."""
@@ -139,25 +141,23 @@ class RepairedStream(Stream[_T]):
         return self._delivery.report
 
     def __stream__(self) -> Iterator[_T]:
-        delivery = self._delivery
-        if delivery.over:  # closed before the first event was asked for
-            return
-        broken: BaseException | None = None
+        delivery, chunks = self._delivery, self.response.iter_bytes()
         try:
-            try:
-                for data in self.response.iter_bytes():
-                    yield from delivery.receive_data(data)
-                    if delivery.over:
-                        return
-            except transport_errors() as error:
-                broken = error
-            if not delivery.closing:  # by another thread, which is no failure
-                yield from delivery.receive_eof(broken)
+            while not delivery.over and (data := self._read(chunks)) is not None:
+                yield from delivery.receive_data(data)
+            yield from delivery.receive_eof()
         finally:
             try:
                 self._close_response()
             finally:
                 delivery.conclude()
+
+    def _read(self, chunks: Iterator[bytes]) -> bytes | None:
+        try:
+            return next(chunks, None)
+        except transport_errors() as error:
+            self._delivery.broken = error
+            return None
 
     def close(self) -> None:
         """Stop reading and close the HTTP response; the report ends as ``closed``."""
@@ -194,27 +194,25 @@ class AsyncRepairedStream(AsyncStream[_T]):
         return self._delivery.report
 
     async def __stream__(self) -> AsyncIterator[_T]:
-        delivery = self._delivery
-        if delivery.over:  # closed before the first event was asked for
-            return
-        broken: BaseException | None = None
+        delivery, chunks = self._delivery, self.response.aiter_bytes()
         try:
-            try:
-                async for data in self.response.aiter_bytes():
-                    for event in delivery.receive_data(data):
-                        yield event
-                    if delivery.over:
-                        return
-            except transport_errors() as error:
-                broken = error
-            if not delivery.closing:  # by another task, which is no failure
-                for event in delivery.receive_eof(broken):
+            while not delivery.over and (data := await self._read(chunks)) is not None:
+                for event in delivery.receive_data(data):
                     yield event
+            for event in delivery.receive_eof():
+                yield event
         finally:
             try:
                 await self._close_response()
             finally:
                 delivery.conclude()
+
+    async def _read(self, chunks: AsyncIterator[bytes]) -> bytes | None:
+        try:
+            return await anext(chunks, None)
+        except transport_errors() as error:
+            self._delivery.broken = error
+            return None
 
     async def close(self) -> None:
         """Stop reading and close the HTTP response; the report ends as ``closed``."""

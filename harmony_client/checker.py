@@ -141,8 +141,8 @@ class Checker:
             self._report("sequence-invalid", f"{name} has the sequence_number {show(value)}, not an integer of 0 or more")
         else:
             if self._sequence is not None and value <= self._sequence:
-                found = f"has the sequence_number {show(value)} after {show(self._sequence)}"
-                self._report("sequence-not-increasing", f"{name} {found}")
+                message = f"{name} has the sequence_number {show(value)} after {show(self._sequence)}"
+                self._report("sequence-not-increasing", message)
             self._sequence = value
 
     # The response -----------------------------------------------------------------------------------------------
@@ -156,16 +156,16 @@ class Checker:
         if missing:
             self._report("field-missing", f"the response in {where} lacks {missing}")
         output = response.get("output")
-        if rule.kind in (Kind.CREATED, Kind.LIFECYCLE) and output not in (None, []):
-            self._report("output-too-early", f"the response in {where} has the output {show(output)} instead of []")
+        if (rule.kind is Kind.CREATED and output != []) or (rule.kind is Kind.LIFECYCLE and output not in (None, [])):
+            self._report("opening-output-wrong", f"the response in {where} has the output {show(output)} instead of []")
         value = string_or_none(response.get("id"))
         if not value:
             self._report("response-id-missing", f"the response in {where} has the id {show(response.get('id'))}")
         elif self._response_id is None:
             self._response_id = value
         elif value != self._response_id:
-            found = f"has the id {show(value)}, it began as {show(self._response_id)}"
-            self._report("response-id-changed", f"the response in {where} {found}")
+            message = f"the response in {where} has the id {show(value)}, it began as {show(self._response_id)}"
+            self._report("response-id-changed", message)
 
     def _on_terminal(self, event: JsonObject, rule: Rule) -> None:
         where = event["type"]
@@ -235,8 +235,7 @@ class Checker:
         # The one disagreement that is allowed: what was cut shows only when the response ends.
         if (item.status, final, response_status) == ("completed", "incomplete", "incomplete") and item is self._items[-1]:
             return
-        found = f"lists {item} as {show(final)}, it was done as {show(item.status)}"
-        item.report("terminal-status-mismatch", f"{where} {found}")
+        item.report("terminal-status-mismatch", f"{where} lists {item} as {final}, it was done as {item.status}")
 
     def _check_incomplete(self, response_status: object) -> None:
         cut: Item | None = None
@@ -246,8 +245,7 @@ class Checker:
             if item.status == "incomplete":
                 cut = item
             elif cut:
-                found = f"was done as incomplete, but {item}, announced later, as {show(item.status)}"
-                cut.report("incomplete-not-last", f"{cut} {found}")
+                cut.report("incomplete-not-last", f"{cut} was done as incomplete, but {item}, announced later, as {item.status}")
         if cut and response_status == "completed":
             cut.report("incomplete-in-completed", f"{cut} was done as incomplete, but the response is completed")
 
@@ -259,11 +257,7 @@ class Checker:
             body = {}
         before = self._at.get(index)
         if before and (before.state is State.PRESUMED or body.get("id") in (before.id, None, "")):
-            code = ITEM[before.state, rule.kind]
-            if code:
-                before.report(code, f"{before} was announced before")
-            before.announced = True
-            before.kind = before.kind or body.get("type")
+            self._announce_again(before, body, rule)
             return
         item = self._add_item(index, body.get("type"), State.OPEN)
         if index is None:
@@ -279,6 +273,16 @@ class Checker:
             item.open(body)
         else:
             item.certain = False
+
+    def _announce_again(self, item: Item, body: JsonObject, rule: Rule) -> None:
+        code = ITEM[item.state, rule.kind]
+        if not body:  # malformed, which was reported
+            return
+        if code:
+            item.report(code, f"{item} was announced before")
+        elif not item.announced:
+            item.announced, item.kind = True, item.kind or body["type"]
+            item.call_id = string_or_none(body.get("call_id"))
 
     def _add_item(self, index: int | None, kind: str | None, state: State) -> Item:
         item = Item(len(self._items), index, kind, state, self._append)

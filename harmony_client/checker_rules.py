@@ -77,7 +77,7 @@ CODES: Final[Mapping[str, str]] = {
     "created-late": "`response.created` comes before every other event, unknown ones included.",
     "created-repeated": "`response.created` comes once.",
     "response-missing": "A lifecycle event carries the `response` object.",
-    "output-too-early": "Before the terminal event the response lists no items: they are announced by their own events.",
+    "opening-output-wrong": "A response opens with `output: []` (or null after `response.created`): its items have their own events.",
     "response-id-missing": "A response has a non-empty id.",
     "response-id-changed": "All lifecycle events of a stream carry one response id.",
     "terminal-missing": "A stream ends with `response.completed`, `.incomplete` or `.failed`, or with an `error` event.",

@@ -11,6 +11,7 @@ from harmony_client.endings import filled, rebuilt, terminal_type
 from harmony_client.errors import LimitError, StreamError, VerificationError
 from harmony_client.output import Item, view
 from harmony_client.report import Difference, Report
+from harmony_client.resolve import Resolver
 from harmony_client.tokens import Message, TokenReader
 from harmony_client.verify import Entry, Snapshot
 from harmony_client.writer import Writer
@@ -32,14 +33,14 @@ class Conclusion:
         tokens: The reader of its token batches, if there were any.
     """
 
-    def __init__(self, writer: Writer, report: Report, known: Mapping[str, Item], on_mismatch: OnMismatch) -> None:
+    def __init__(self, writer: Writer, report: Report, items: Resolver, on_mismatch: OnMismatch) -> None:
         self.finished = False
         self.failure: StreamError | None = None
         self.response: dict[str, Any] | None = None
         self.tokens: TokenReader | None = None
         self._writer = writer
         self._report = report
-        self._known = known
+        self._items = items
         self._on_mismatch = on_mismatch
 
     @property
@@ -62,8 +63,11 @@ class Conclusion:
         """
         self._report.server_response = dict(response)
         name, status = terminal_type(name, response, cut=self.cut)
-        snapshot = Snapshot(response.get("output"), self._entries(), self._known, whole=self.answered)
+        known = {value: item for value, item in self._items.known.items() if value not in self._items.shared}
+        snapshot = Snapshot(response.get("output"), self._entries(), known, whole=self.answered)
         snapshot.settle(self._writer, status)
+        status = self._by_items(status)
+        name = name if status == "cancelled" else f"response.{status}"
         snapshot.compare(self._report, self._report.server)
         self._compare_status(response, status)
         own = self.own(response)
@@ -74,6 +78,13 @@ class Conclusion:
             own["incomplete_details"] = self._details()
         self._report.verdict = "mismatch" if self._report.unexpected_differences else "match"
         self._end(name, own, event)
+
+    def _by_items(self, status: str) -> str:
+        """A response whose last item was cut is incomplete (Open Responses: incomplete is final)."""
+        cut = [item for item in self._writer.items if item.status == "incomplete" and not item.kind.opaque]
+        if any(item is not self._writer.items[-1] for item in cut):
+            self._report.note("status-kept")
+        return "incomplete" if cut and cut[-1] is self._writer.items[-1] and status == "completed" else status
 
     def by_failed(self, response: Mapping[str, Any], event: dict[str, Any]) -> None:
         """End with the server's ``response.failed``; not if the tokens hold the answer that it could not list."""

@@ -247,7 +247,7 @@ class _Draft:
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.role = "assistant"
-        self.channel: str | None = None
+        self.channels: list[str] = []
         self.recipient: str | None = None
         self.content_type: str | None = None
         self.surplus: list[str] = []
@@ -256,7 +256,7 @@ class _Draft:
     @property
     def settled(self) -> bool:
         """Whether it says enough for what follows to be a body."""
-        return self.channel in CHANNELS or self.recipient is not None
+        return self.recipient is not None or _choose(self.channels) in CHANNELS
 
     def take_role(self, text: str, *, names: bool = False) -> str:
         """Take a role word; with `names`, also one that is no role, as `read_header` does."""
@@ -270,15 +270,11 @@ class _Draft:
         return self._take(text, match)
 
     def take_channel(self, section: str) -> str:
-        """Take `<|channel|>` and the name after it; the last known name wins, else the first."""
+        """Take `<|channel|>` and the name after it."""
         self.markup += _MARKER
         match = _KNOWN.match(section) or _VALUE.match(section)
         assert match is not None  # _VALUE matches ""
-        name, other = match[0].strip(_BLANKS), self.channel
-        if not other or name in CHANNELS:
-            name, other, self.channel = other or name, name, name
-        if name != other:
-            self.surplus.append(name)
+        self.channels.append(match[0].strip(_BLANKS))
         return self._take(section, match)
 
     def take_fields(self, text: str) -> str:
@@ -306,9 +302,11 @@ class _Draft:
 
     def message(self, body: str) -> list[Recovered | Dropped]:
         """What came of it, with a body."""
-        channel, recipient = (field and shown(field) for field in (self.channel, self.recipient))
+        channel = _choose(self.channels)
+        surplus = self.surplus + [name for name in self.channels if name and name != channel]
+        channel, recipient = (field and shown(field) for field in (channel, self.recipient))
         header = Header(self.role, channel, recipient, self.content_type, repaired=True, markup=shown(self.markup))
-        dropped = [Dropped(shown(" ".join(self.surplus)), "header-words")] if self.surplus else []
+        dropped = [Dropped(shown(" ".join(surplus)), "header-words")] if surplus else []
         return [*dropped, Recovered(header, body)]
 
     def nothing(self, ending: Ending) -> list[Recovered | Dropped]:

@@ -17,6 +17,10 @@ MAX_ITEMS = 4096
 MAX_PARTS = 64
 
 
+#: Families of parts, in the order in which their texts are joined.
+_FAMILIES = ("content", "summary", "arguments")
+
+
 class Part:
     """A content part, or the arguments of a call, and its text so far."""
 
@@ -81,12 +85,12 @@ class Item:
     @property
     def text(self) -> str:
         """All the item's text, families and parts joined."""
-        return "".join(part.streamed for part in self.parts.values())
+        return "".join(part.streamed for name in _FAMILIES for part in self.family(name))
 
     @property
     def held_text(self) -> str:
         """All the item's text, what is still held back included."""
-        return "".join(part.streamed + "".join(part.held) for part in self.parts.values())
+        return "".join(part.streamed + "".join(part.held) for name in _FAMILIES for part in self.family(name))
 
 
 def opening(item: Item) -> dict[str, Any]:
@@ -164,4 +168,4 @@ def string(value: Any) -> str:
 def kind_of(data: Mapping[str, Any]) -> ItemKind:
     """The kind of an item object of the server's."""
     name = data.get("type")
-    return item_kind(name if isinstance(name, str) else "unknown")
+    return item_kind(name if isinstance(name, str) and name else "unknown")

@@ -1,20 +1,18 @@
 """Events mode: the server's events in, what they mean told to the writer.
 
-Every event speaks of an item; which one, :meth:`EventReader._resolve` decides: by an id seen for it,
-by call_id, by the server's index for an open item, or the newest open item of a fitting kind.
-Servers get each of these wrong (see the cases in the tests), never all of them at once.
+Every event speaks of an item: :mod:`harmony_client.resolve` says of which.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
-from harmony_client.grammar import CLOSED, FINISHED, ITEM_KINDS, PARTS, ItemKind, PartKind, part_kind
+from harmony_client.grammar import ABSENT, CLOSED, FINISHED, ITEM_KINDS, PARTS, ItemKind, PartKind, part_kind
 from harmony_client.items import clean_name
 from harmony_client.output import Item, Part, kind_of
 from harmony_client.report import Report
+from harmony_client.resolve import Resolver
 from harmony_client.verify import settle_item
 from harmony_client.writer import Writer
 
@@ -50,33 +48,19 @@ _FAMILIES = {
 }
 
 
-class _Native:
-    """How the server numbers the parts of one item."""
-
-    __slots__ = ("adopted", "parts")
-
-    def __init__(self) -> None:
-        self.parts: dict[tuple[str, Any], Part] = {}
-        self.adopted: set[str] = set()  # part types of another kind that its parts were announced with
-
-
 class EventReader:
     """Reads one response's events.
 
     Attributes:
-        known: Items by every id and call_id the server has used for them.
+        items: The items, by what the server calls them.
     """
 
     def __init__(self, writer: Writer, report: Report, deltas: Deltas) -> None:
-        self.known: dict[str, Item] = {}
+        self.items = Resolver(report)
         self._writer = writer
         self._report = report
         self._auto = deltas == "auto"
         self._hold = deltas == "hold"
-        self._bound: dict[int, Item] = {}
-        self._open: dict[str, list[Item]] = defaultdict(list)
-        self._finished: set[tuple[str, str]] = set()
-        self._native: dict[Item, _Native] = defaultdict(_Native)
 
     def receive(self, event: dict[str, Any]) -> bool:
         """Read one event.
@@ -105,29 +89,6 @@ class EventReader:
 
     # --- which item -------------------------------------------------------------------------------
 
-    def _resolve(self, event: Mapping[str, Any], kind: ItemKind, data: Mapping[str, Any], part_type: str = "") -> Item | None:
-        """The item an event speaks of, or ``None``."""
-        for value in (event.get("item_id"), data.get("id"), data.get("call_id"), event.get("call_id")):
-            if isinstance(value, str) and value:
-                item = self.known.get(value)
-                if item is not None and self._fits(item, kind, part_type):
-                    return item
-        index = event.get("output_index")
-        if type(index) is int:
-            item = self._bound.get(index)
-            if item is not None and not item.closed and self._fits(item, kind, part_type):
-                return item
-        opened = self._open[kind.name]
-        if opened:
-            return opened[-1]
-        return None
-
-    def _fits(self, item: Item, kind: ItemKind, part_type: str) -> bool:
-        if item.kind.name == kind.name:
-            return True
-        native = self._native.get(item)
-        return native is not None and part_type in native.adopted
-
     def _begin(self, kind: ItemKind, data: Mapping[str, Any], event: dict[str, Any] | None = None, item_id: Any = None) -> Item:
         """Open an item."""
         if not data.get("id") and isinstance(item_id, str):
@@ -137,27 +98,9 @@ class EventReader:
             data = {**data, "name": clean_name(name)}
         ready = kind.name != "function_call" or bool(data.get("name"))
         item = self._writer.open(kind, data, event, announce=ready)
-        self._open[kind.name].append(item)
-        self._learn(item, data)
+        self.items.opened(item)
+        self.items.learn(item, data)
         return item
-
-    def _learn(self, item: Item, data: Mapping[str, Any]) -> None:
-        """Remember the ids the server uses for an item."""
-        for name, ours in (("id", item.id), ("call_id", item.call_id)):
-            value = data.get(name)
-            if isinstance(value, str) and value:
-                known = self.known.get(value)
-                if known is None or known.closed:
-                    self.known[value] = item
-                if ours and value != ours:
-                    self._report.ids[value] = ours
-
-    def _end(self, item: Item) -> None:
-        opened = self._open[item.kind.name]
-        if item in opened:
-            opened.remove(item)
-        self._finished.add((item.kind.name, item.text))
-        self._native.pop(item, None)
 
     # --- items ------------------------------------------------------------------------------------
 
@@ -168,7 +111,7 @@ class EventReader:
             return
         kind = kind_of(data)
         index = event.get("output_index")
-        item = self._announced_before(kind, data, index)
+        item = self.items.announced_before(kind, data, index)
         if item is not None:
             self._report.note("duplicate-dropped", item.index, "")
         else:
@@ -177,17 +120,7 @@ class EventReader:
             item = self._begin(kind, data, event)
             self._opening_text(item, data)
         if type(index) is int and not item.closed:
-            item.native_index = index
-            self._bound[index] = item
-
-    def _announced_before(self, kind: ItemKind, data: Mapping[str, Any], index: Any) -> Item | None:
-        """The open item that this announcement repeats, or comes too late for."""
-        value = data.get("id")
-        item = self.known.get(value) if isinstance(value, str) and value else None
-        if item is None or item.closed or item.kind.name != kind.name:
-            return None
-        same = item.native_index is None or item.native_index == index or type(index) is not int
-        return item if same else None
+            self.items.bind(item, index)
 
     def _decide(self, data: Mapping[str, Any]) -> None:
         """Hold deltas while every announced item has the id ``""``, as TensorRT-LLM's Harmony path sends it."""
@@ -204,7 +137,7 @@ class EventReader:
     def _opening_text(self, item: Item, data: Mapping[str, Any]) -> None:
         """Text that came inside the announcement."""
         if item.kind.name == "function_call" and isinstance(data.get("arguments"), str):
-            self._give(item, item.parts["arguments", 0], data["arguments"], None)
+            self._opener(item, item.parts["arguments", 0], data["arguments"])
         elif not item.kind.opaque:
             for family in ("content", "summary"):
                 parts = data.get(family)
@@ -212,7 +145,13 @@ class EventReader:
                     kind = part_kind(part)
                     text = part.get(kind.text_field) if kind is not None else None
                     if kind is not None and kind in item.kind.parts and isinstance(text, str):
-                        self._give(item, item.part(kind, number), text, None)
+                        self._opener(item, item.part(kind, number), text)
+
+    def _opener(self, item: Item, part: Part, text: str) -> None:
+        """Text inside an announcement: servers repeat it in the first delta, or do not. Wait and see."""
+        if text:
+            self._writer.hold(part, text)
+            self.items.native[item].openers.add(part)
 
     def _item_done(self, event: dict[str, Any]) -> None:
         data = event.get("item")
@@ -220,26 +159,22 @@ class EventReader:
             self._report.note("event-malformed", None, "")
             return
         kind = kind_of(data)
-        item = self._resolve(event, kind, data)
+        item = self.items.resolve(event, kind, data) or self.items.mistyped(data)
         if item is None or item.closed:
-            if item is not None or self._repeats(kind, data):
+            if item is not None or self.items.repeats(kind, data):
                 self._report.note("duplicate-dropped", None if item is None else item.index, "")
                 return
             item = self._begin(kind, data)
+        if item.kind.name != kind.name:
+            self._report.note("kind-kept", item.index, "")
+            event, data = {**event, "item": {}}, {"status": data.get("status")}
         if settle_item(self._writer, item, data) and self._auto:
             self._go_live()
         given = data.get("status")
-        status = given if isinstance(given, str) and (kind.opaque or given == "incomplete") and given else "completed"
-        self._writer.close(item, status, event, data)
-        self._learn(item, data)
-        self._end(item)
-
-    def _repeats(self, kind: ItemKind, data: Mapping[str, Any]) -> bool:
-        text = data.get("arguments") if kind.name == "function_call" else None
-        if text is None:
-            texts = [part.get("text", part.get("refusal")) for part in _parts(data)]
-            text = "".join(value for value in texts if isinstance(value, str))
-        return not kind.opaque and (kind.name, text) in self._finished and bool(text)
+        status = given if isinstance(given, str) and (item.kind.opaque or given == "incomplete") and given else "completed"
+        self._writer.close(item, status, event, {**item.data, **data})
+        self.items.learn(item, data)
+        self.items.ended(item)
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -251,7 +186,7 @@ class EventReader:
             return item.parts.get((kind.family, 0))
         if kind not in item.kind.parts:
             kind = item.kind.parts[0]
-        native = self._native[item]
+        native = self.items.native[item]
         number = event.get(kind.index) if kind.index else None
         key = (kind.family, number if type(number) is int else None)
         part = native.parts.get(key)
@@ -259,7 +194,9 @@ class EventReader:
             return part
         siblings = item.family(kind.family)
         newest = siblings[-1] if siblings else None
-        if newest is not None and newest.state != CLOSED and not announced:
+        if newest is not None and (newest.state == ABSENT or (newest.state != CLOSED and not announced)):
+            if announced:
+                native.parts[key] = newest
             return newest
         if part is not None or (newest is not None and key[1] is None):
             return None
@@ -270,19 +207,22 @@ class EventReader:
     def _owner(self, event: dict[str, Any], kind: PartKind) -> Item:
         """The item a delta or text done event belongs to; opened if there is none."""
         owner = _OWNERS[kind.type]
-        item = self._resolve(event, owner, {}, kind.type)
+        item = self.items.resolve(event, owner, {}, kind.type)
         if item is None:
             value = event.get("item_id")
-            usable = isinstance(value, str) and value not in self.known
+            usable = isinstance(value, str) and value not in self.items.known
             item = self._begin(owner, dict(owner.required), item_id=value if usable else None)
         return item
 
-    def _give(self, item: Item, part: Part, text: str, template: dict[str, Any] | None) -> None:
+    def _give(self, item: Item, part: Part, text: str, template: dict[str, Any]) -> None:
+        if part.held and part in self.items.native[item].openers:
+            self.items.native[item].openers.discard(part)
+            if part.held == [text]:
+                part.held.clear()
         if self._hold:
             self._writer.hold(part, text)
-        elif template is None:
-            self._writer.text(item, part, text, own=True)
         else:
+            self._writer.release(item, part)
             self._writer.text(item, part, text, template)
 
     def _delta(self, event: dict[str, Any], kind: PartKind) -> None:
@@ -302,8 +242,8 @@ class EventReader:
     def _text_done(self, event: dict[str, Any], kind: PartKind) -> None:
         whole = event.get(kind.text_field)
         owner = _OWNERS[kind.type]
-        item = self._resolve(event, owner, {}, kind.type)
-        if item is None and isinstance(whole, str) and (owner.name, whole) in self._finished:
+        item = self.items.resolve(event, owner, {}, kind.type)
+        if item is None and isinstance(whole, str) and self.items.has_finished(owner, whole):
             self._report.note("duplicate-dropped", None, "")
             return
         item = item or self._owner(event, kind)
@@ -324,16 +264,18 @@ class EventReader:
         given = event.get("part")
         summary = str(event.get("type")).startswith("response.reasoning_summary_part")
         kind = PARTS["summary_text"] if summary else part_kind(given)
+        added = str(event.get("type")).endswith(".added")
+        if kind is None and not (isinstance(given, Mapping) and isinstance(given.get("type"), str)):
+            kind = self._likely_kind(event)
         if kind is None:
             self._other(event)
             return
-        added = str(event.get("type")).endswith(".added")
         item = self._part_owner(event, kind, added)
         if item is None:
             self._report.note("duplicate-dropped", None, "")
             return
         if kind not in item.kind.parts and not item.kind.opaque and not item.closed:
-            self._native[item].adopted.add(kind.type)
+            self.items.native[item].adopted.add(kind.type)
             kind = item.kind.parts[0]
         part = self._part_of(item, kind, event, announced=added)
         if part is None:
@@ -344,25 +286,31 @@ class EventReader:
             self._writer.start(item, part, event)
             if isinstance(text, str) and text:
                 self._report.note("opener-emptied", item.index, "")
-                self._give(item, part, text, None)
+                self._opener(item, part, text)
             return
         if isinstance(text, str) and self._writer.settle(item, part, text) and self._auto:
             self._go_live()
         self._writer.close_part(item, part, event)
 
+    def _likely_kind(self, event: Mapping[str, Any]) -> PartKind | None:
+        """The kind of a part whose event does not say it: by its item, and its index there."""
+        item = self.items.named(event)
+        if item is None or item.kind.opaque or item.closed:
+            return None
+        number = event.get("content_index")
+        part = self.items.native[item].parts.get(("content", number if type(number) is int else None))
+        return part.kind if part is not None else item.kind.parts[0]
+
     def _part_owner(self, event: dict[str, Any], kind: PartKind, added: bool) -> Item | None:
         """The item of a part event: of whatever kind the ids and index say, else of the fitting one."""
-        value = event.get("item_id")
-        item = self.known.get(value) if isinstance(value, str) and value else None
-        index = event.get("output_index")
-        if item is None and type(index) is int:
-            bound = self._bound.get(index)
-            item = bound if bound is not None and not bound.closed else None
+        item = self.items.named(event)
+        if item is not None and item.closed:
+            item = None
         textual = item is not None and item.kind.parts and item.kind.name != "function_call"
-        if textual and item is not None and (kind in item.kind.parts or added or kind.type in self._native[item].adopted):
+        if textual and item is not None and (kind in item.kind.parts or added or kind.type in self.items.native[item].adopted):
             return item
         owner = _OWNERS[kind.type]
-        item = self._resolve(event, owner, {}, kind.type)
+        item = self.items.resolve(event, owner, {}, kind.type)
         if item is None and added:
             return self._owner(event, kind)
         return item
@@ -377,7 +325,7 @@ class EventReader:
         words = name.split(".")
         family = words[1] if len(words) > 1 else ""
         kind = ITEM_KINDS[_FAMILIES[family]] if family in _FAMILIES else None
-        item = self._resolve(event, kind, {}) if kind is not None else self._any(event)
+        item = self.items.resolve(event, kind, {}) if kind is not None else self.items.named(event)
         if item is None and kind is not None:
             item = self._begin(kind, {}, item_id=event.get("item_id"))
         if item is not None and item.closed:
@@ -386,12 +334,15 @@ class EventReader:
             self._writer.put_plain(event, item)
         return True
 
-    def _any(self, event: Mapping[str, Any]) -> Item | None:
-        value, index = event.get("item_id"), event.get("output_index")
-        item = self.known.get(value) if isinstance(value, str) and value else None
-        if item is None and type(index) is int:
-            item = self._bound.get(index)
-        return item
+    def _annotation(self, event: dict[str, Any]) -> None:
+        kind = PARTS["output_text"]
+        item = self._owner(event, kind)
+        part = self._part_of(item, kind, event)
+        if part is None:
+            self._report.note("late-text-dropped", item.index, "")
+        else:
+            self._writer.start(item, part)
+            self._writer.put_plain(event, item, part)
 
 
 _HANDLERS: Final[dict[str, Callable[[EventReader, dict[str, Any]], None]]] = {
@@ -401,13 +352,5 @@ _HANDLERS: Final[dict[str, Callable[[EventReader, dict[str, Any]], None]]] = {
     "response.content_part.done": EventReader._part_event,
     "response.reasoning_summary_part.added": EventReader._part_event,
     "response.reasoning_summary_part.done": EventReader._part_event,
+    "response.output_text.annotation.added": EventReader._annotation,
 }
-
-
-def _parts(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The part objects of an item object, families joined."""
-    found: list[Mapping[str, Any]] = []
-    for family in ("content", "summary"):
-        parts = data.get(family)
-        found += [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
-    return found

@@ -78,7 +78,7 @@ class StreamRepairer:
         self.report = Report(tokens_requested=tokens_requested, tokens_offered=tokens_offered)
         self._writer = Writer(self.report.note)
         self._reader = EventReader(self._writer, self.report, deltas)
-        self._conclusion = Conclusion(self._writer, self.report, self._reader.known, on_mismatch)
+        self._conclusion = Conclusion(self._writer, self.report, self._reader.items, on_mismatch)
         self._tools = None if tools is None else tool_names(tools)
         self._observe = mode == "observe"
         self._preambles: Preambles = preambles
@@ -166,9 +166,16 @@ class StreamRepairer:
             self._batch(event)
         elif not isinstance(name, str):
             self._untyped(event)
+        elif event.get("error") and name != "error":
+            self.report.note("error-key-dropped", None, repr(event["error"])[:200])
+            self._receive({key: value for key, value in event.items() if key != "error"})
         elif self._repeated(event):
             self.report.note("duplicate-dropped", None, "")
-        elif name in _ONCE:
+        else:
+            self._typed(name, event)
+
+    def _typed(self, name: str, event: dict[str, Any]) -> None:
+        if name in _ONCE:
             self._opening(name, event)
         elif name in TERMINAL_TYPES:
             self._terminal(name, event)
@@ -225,7 +232,9 @@ class StreamRepairer:
             return
         if self._conclusion.response is None:
             self._created(response)
-        self._writer.put_response({"type": name, "response": self._conclusion.own(response)}, event, "event")
+        own = self._conclusion.own(response)
+        self._empty_output(own)
+        self._writer.put_response({"type": name, "response": own}, event, "event")
 
     def _item_event(self, event: dict[str, Any]) -> None:
         self._item_events = True
@@ -245,7 +254,7 @@ class StreamRepairer:
             self._lose(str(error))
             return
         if self._conclusion.tokens is None:
-            if self._item_events or batch.batch != 0:
+            if self._item_events or batch.batch != 0 or batch.start != 0:
                 self.report.note("frame-late", None, "")
                 return
             self._begin_tokens()
@@ -278,6 +287,7 @@ class StreamRepairer:
         own = filled(response, self.report, seed)
         if event is None:
             own |= {"status": "in_progress", "output": []}
+        self._empty_output(own)
         self._conclusion.response = own
         self._writer.response_id = self.report.response_id = own["id"]
         if self._tools is None:
@@ -287,6 +297,12 @@ class StreamRepairer:
         early, self._early = self._early, []
         for held in early:
             self._writer.put_plain(held)
+
+    def _empty_output(self, response: dict[str, Any]) -> None:
+        """At its beginning a response has no output."""
+        if response["output"]:
+            response["output"] = []
+            self.report.note("opener-emptied")
 
     # --- endings ----------------------------------------------------------------------------------
 

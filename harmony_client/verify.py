@@ -19,7 +19,7 @@ from harmony_client.output import MAX_ITEMS, Item, kind_of, string
 from harmony_client.report import Difference, Report
 from harmony_client.writer import Writer
 
-__all__ = ["Entry", "Snapshot", "settle_item"]
+__all__ = ["Entry", "Snapshot", "settle_item", "text_of"]
 
 #: How many unpaired items are looked at for one whose text is a prefix; more would be quadratic.
 _WINDOW = 16
@@ -59,13 +59,14 @@ class Entry:
 class _Listed:
     """One item of the snapshot."""
 
-    __slots__ = ("data", "kind", "taken", "text")
+    __slots__ = ("data", "kind", "repeats", "taken", "text")
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.data = data
         self.kind = kind_of(data).name
-        self.text = _text(data)
+        self.text = text_of(data)
         self.taken: Entry | None = None
+        self.repeats = False  # an item listed before, by its id
 
 
 class Snapshot:
@@ -116,14 +117,17 @@ class Snapshot:
                 value = listed.data.get(name)
                 item = known.get(value) if isinstance(value, str) and value else None
                 entry = by_item.get(item) if item is not None else None
-                if entry is not None and entry.partner is None and entry.kind == listed.kind:
-                    self._join(position, entry)
+                same = entry is not None and (entry.kind == listed.kind or (bool(listed.text) and entry.text == listed.text))
+                if entry is not None and same:
+                    listed.repeats = entry.partner is not None
+                    if not listed.repeats:
+                        self._join(position, entry)
                     break
 
     def _pair_equal(self, attribute: str) -> None:
         free: dict[tuple[str, str], deque[int]] = defaultdict(deque)
         for position, listed in enumerate(self.listed):
-            if listed.taken is None:
+            if listed.taken is None and not listed.repeats:
                 free[listed.kind, listed.text].append(position)
         for entry in self.entries:
             positions = free.get((getattr(entry, attribute), entry.text)) if entry.partner is None else None
@@ -135,11 +139,15 @@ class Snapshot:
         for entry in self.entries:
             if entry.partner is None and entry.item is not None:
                 waiting[entry.kind].append(entry)
+                if entry.open and entry.listed not in ("", entry.kind):
+                    waiting[entry.listed].append(entry)
         for position, listed in enumerate(self.listed):
-            if listed.taken is None:
+            if listed.taken is None and not listed.repeats:
                 found = self._candidate(waiting[listed.kind], listed.text)
                 if found is not None:
-                    waiting[listed.kind].remove(found)
+                    waiting[found.kind].remove(found)
+                    if found in waiting[found.listed]:
+                        waiting[found.listed].remove(found)
                     self._join(position, found)
 
     def _candidate(self, waiting: list[Entry], text: str) -> Entry | None:
@@ -162,18 +170,19 @@ class Snapshot:
             writer: Where the items are.
             status: The response's status.
         """
-        for entry in self.entries:
-            if entry.open and entry.item is not None:
-                data = None if entry.partner is None else self.listed[entry.partner].data
-                last = entry.item is writer.items[-1] if writer.items else False
-                _close(writer, entry.item, data, "incomplete" if status == "incomplete" and last else "completed")
-        if self.whole:
-            return
-        for listed in self.listed:
-            if listed.taken is None:
-                item = writer.open(kind_of(listed.data), {**listed.data, "name": clean_name(string(listed.data.get("name")))})
+        closing = [(entry.item, None if entry.partner is None else self.listed[entry.partner]) for entry in self.entries if entry.open]
+        for listed in () if self.whole else self.listed:
+            if listed.taken is None and not listed.repeats:
+                data = dict(listed.data)
+                if isinstance(data.get("name"), str):
+                    data["name"] = clean_name(data["name"])
+                item = writer.open(kind_of(listed.data), data, announce=False)
                 listed.taken = Entry(item, listed.kind, listed.text, listed.kind)
-                _close(writer, item, listed.data, "completed")
+                closing.append((item, listed))
+        for number, (open_item, partner) in enumerate(closing):
+            if open_item is not None:
+                last = number == len(closing) - 1 and (open_item in writer.pending or open_item is writer.items[-1])
+                _close(writer, open_item, partner, "incomplete" if last and status == "incomplete" else "completed")
 
     def compare(self, report: Report, server: str | None) -> None:
         """Enter every difference into the report. Call it after :meth:`settle`."""
@@ -250,19 +259,23 @@ def settle_item(writer: Writer, item: Item, data: Mapping[str, Any]) -> bool:
     return proved
 
 
-def _close(writer: Writer, item: Item, data: Mapping[str, Any] | None, status: str) -> None:
+def _close(writer: Writer, item: Item, listed: _Listed | None, status: str) -> None:
     """Close an item by the snapshot's object for it."""
-    if data is not None:
-        settle_item(writer, item, data)
-        given = data.get("status")
-        if item.kind.opaque and isinstance(given, str) and given:
+    if listed is None:
+        writer.close(item, status)
+    elif listed.kind != item.kind.name:  # a call that the server lists as something else
+        for part in item.parts.values():
+            writer.settle(item, part, listed.text)
+        writer.close(item, status)
+    else:
+        settle_item(writer, item, listed.data)
+        given = listed.data.get("status")
+        if given == "incomplete" or (item.kind.opaque and isinstance(given, str) and given):
             status = given
-        elif given == "incomplete":
-            status = "incomplete"
-    writer.close(item, status, data=data)
+        writer.close(item, status, data=listed.data)
 
 
-def _text(data: Mapping[str, Any]) -> str:
+def text_of(data: Mapping[str, Any]) -> str:
     """All the text of an item object, as :attr:`Item.text` joins it."""
     if kind_of(data).name in ("function_call", "mcp_call"):
         return string(data.get("arguments"))

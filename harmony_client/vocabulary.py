@@ -129,7 +129,5 @@ def _load() -> DecodeTable:
     except zlib.error as error:
         raise RuntimeError(f"{__package__}/data/{_FILE} is damaged ({error}): reinstall harmony-stream-client") from error
     if (found := hashlib.sha256(data).hexdigest()) != _SHA256:
-        raise RuntimeError(
-            f"{__package__}/data/{_FILE} is damaged (sha256 {found}, expected {_SHA256}): reinstall harmony-stream-client"
-        )
+        raise RuntimeError(f"{__package__}/data/{_FILE} is damaged (sha256 {found}, expected {_SHA256}): reinstall harmony-stream-client")
     return DecodeTable(data[:_ORDINARY], data[_ORDINARY:])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from harmony_client.errors import LimitError
-from harmony_client.grammar import CLOSED, FINISHED, PART_GRAMMAR, ItemKind
+from harmony_client.grammar import ABSENT, CLOSED, FINISHED, PART_GRAMMAR, ItemKind
 from harmony_client.output import MAX_ITEMS, Item, Part, merged, opening, string, view
 
 __all__ = ["Writer"]
@@ -203,17 +203,24 @@ class Writer:
         fields = {"type": "response.output_item.done", "output_index": item.index, "item": view(item)}
         self._put(fields, template, "done", item)
 
-    def put_plain(self, event: dict[str, Any], item: Item | None = None) -> None:
-        """Send an event that has no grammar here: only index, ids and number are mended."""
+    def put_plain(self, event: dict[str, Any], item: Item | None = None, part: Part | None = None) -> None:
+        """Send an event that has no grammar here: only indexes, ids and number are mended.
+
+        Args:
+            event: The server's event.
+            item: The item it speaks of.
+            part: The item's part it speaks of.
+        """
         fields: dict[str, Any] = {"type": event.get("type")}
         if item is not None:
-            fields["output_index"] = item.index
-            if "item_id" in event:
-                fields["item_id"] = item.id
+            fields |= {"output_index": item.index, "item_id": item.id}
+        if part is not None and part.kind.index is not None:
+            fields[part.kind.index] = part.index
         if "sequence_number" in event:
             self._put(fields, event, "event", item)
         else:
-            self.out.append(event if all(event.get(key) == value for key, value in fields.items()) else {**event, **fields})
+            same = not any(_differs(event.get(name, _MISSING), value) for name, value in fields.items())
+            self.out.append(event if same else {**event, **fields})
 
     def put_response(self, fields: dict[str, Any], template: Mapping[str, Any] | None, code: str) -> None:
         """Send an event about the response as a whole."""
@@ -263,6 +270,9 @@ class Writer:
 
     def _send_added(self, item: Item, part: Part, template: Mapping[str, Any] | None) -> None:
         if part.kind.added is not None:
+            for sibling in item.family(part.kind.family):
+                if sibling.index < part.index and sibling.state == ABSENT:  # no gaps in the index
+                    self._part(item, sibling, "announce", None)
             fields = {**part.base, "type": part.kind.added, "part": part.kind.part("")}
             self._put_part(fields, template, "part-added", item, part)
 
@@ -303,8 +313,10 @@ class Writer:
     ) -> None:
         """Send one event: ``fields`` win over the template's, ``defaults`` only fill in."""
         index = None if item is None else item.index
-        given = None if template is None else template.get("sequence_number")
-        number: int = given if type(given) is int and given > self.last_sequence else self.last_sequence + 1
+        given: Any = None if template is None else template.get("sequence_number")
+        number = self.last_sequence + 1
+        if type(given) is int and given > number:
+            number = given
         self.last_sequence = number
         fields["sequence_number"] = number
         if template is None:
@@ -318,7 +330,7 @@ class Writer:
         sound = type(given) is int and given > self._last_given
         if sound:
             self._last_given = given
-        changed = [name for name, value in fields.items() if template.get(name, _MISSING) != value]
+        changed = [name for name, value in fields.items() if _differs(template.get(name, _MISSING), value)]
         if not changed and type(template) is dict:
             self.out.append(template)
             return
@@ -340,3 +352,8 @@ class Writer:
                 code = "field-filled"
             detail = f"{old!r} -> {new!r}" if name in ("output_index", "item_id", "id", "call_id") and old is not _MISSING else ""
             self._note(code, index, detail[:200])
+
+
+def _differs(given: Any, value: Any) -> bool:
+    """Whether a field must be set; 1.0 and true are no index."""
+    return given != value or (type(given) is not type(value) and isinstance(value, int))

@@ -88,10 +88,14 @@ HEADERS = (
     "",
 )
 WORDS = (
-    *("json", "code", "final", "analysis", "commentary", "assistant", "user", "tool", "to=", "to=x", "to=json", "<|constrain|>", "x<y", "é", "\u00a0"),
-    *("to=functions.f", "functions.f", "?", "<", "\x1c", "\x0b", "\n", " ", "the answer is here", "<|channel|>", "<|message|>", "Hello there"),
+    *("json", "code", "final", "analysis", "commentary", "assistant", "user", "tool", "to=", "to=x", "to=json"),
+    *("<|constrain|>", "<|channel|>", "<|message|>", "x<y", "é", "\u00a0", "\x1c", "\x0b", "\n", " ", "?", "<"),
+    *("to=functions.f", "functions.f", "the answer is here", "Hello there"),
 )
-RECIPIENTS = ("functions.get_weather", "functions.f", "browser.search", "python", "get_weather", "assistant", "memory.store", "container.exec")
+RECIPIENTS = (
+    *("functions.get_weather", "functions.f", "browser.search", "python", "get_weather"),
+    *("assistant", "memory.store", "container.exec"),
+)
 STRUCTURE = (START, CHANNEL, MESSAGE, CONSTRAIN, *STOPS)
 
 
@@ -384,10 +388,17 @@ def is_content_type(word: str) -> bool:
     return word in {"json", "code"} or word.startswith("<|constrain|>")
 
 
+CHANNEL_PART = re.compile(rf"<\|channel\|>[^{BLANKS}<]*")
+
+
+def without_channel(header: str) -> str:
+    """A header's text as openai-harmony goes on to split it."""
+    return CHANNEL_PART.sub("", header, count=1).strip(BLANKS)
+
+
 def header_words(header: str) -> list[str]:
     """A header's words as openai-harmony splits them: without the channel, a blank before `<|constrain|>`."""
-    text = re.sub(rf"<\|channel\|>[^{BLANKS}<]*", "", header, count=1).strip(BLANKS)
-    return re.findall(r"[^ \t\n\f\r]+", text.replace("<|constrain|>", " <|constrain|>"))
+    return re.findall(r"[^ \t\n\f\r]+", without_channel(header).replace("<|constrain|>", " <|constrain|>"))
 
 
 def state_role(header: str) -> str | None:
@@ -396,8 +407,9 @@ def state_role(header: str) -> str | None:
     openai-harmony takes whatever word comes first, from either side of the channel, for a tool's name.
     """
     first = (header_words(header) or [""])[0]
-    if not header.split("<|channel|>")[0].strip(BLANKS) or first in CHANNELS or first.startswith("to=") or is_content_type(first):
-        return "assistant " + header.lstrip(BLANKS)
+    stated = header.split("<|channel|>", 1)[0].strip(BLANKS)
+    if not stated or first in CHANNELS or first.startswith("to=") or is_content_type(first):
+        return "assistant" + "".join(CHANNEL_PART.findall(header)[:1]) + " " + without_channel(header)
     if re.fullmatch("(assistant){2,}", first):
         return header.replace(first, "assistant", 1)
     return None
@@ -419,7 +431,7 @@ def amend(fields: Fields, header: str) -> Fields:
         words.remove(channel)
     types = [word for word in words if is_content_type(word)]
     if named:
-        return Fields(role, channel, recipient, types[-1] if types else (words or [None])[-1])
+        return Fields(role, channel, recipient, types[-1] if types else words[-1] if words else None)
     first = words[0] if words else None
     if first is None or first in CHANNELS or first == role or is_content_type(first):
         return Fields(role, channel, None, types[-1] if types else None)
@@ -593,11 +605,12 @@ def main() -> int:
     try:
         kinds, classes = run(options.count, options.seed)
     except Disagreement as difference:
-        print(difference, file=sys.stderr)
+        sys.stderr.write(f"{difference}\n")
         return 1
-    print(f"{options.count} outputs, seed {options.seed}: no disagreement ({time.monotonic() - begun:.0f} s)")
-    print("outputs:", ", ".join(f"{name} {number}" for name, number in kinds.most_common()))
-    print("regions:", ", ".join(f"{name} {number}" for name, number in classes.most_common()))
+    lines = [f"{options.count} outputs, seed {options.seed}: no disagreement ({time.monotonic() - begun:.0f} s)"]
+    for name, counts in ("outputs", kinds), ("regions", classes):
+        lines.append(f"{name}: " + ", ".join(f"{kind} {number}" for kind, number in counts.most_common()))
+    sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 

@@ -204,8 +204,9 @@ FAULTS: dict[str, list[Injector]] = {
     "created-late": [move(CREATED, 0, ACTIVE), (lambda events: numbered([{"type": "vendor:hello"}, *events]))],
     "created-repeated": [repeat(CREATED), insert(like(CREATED), DELTA)],
     "response-missing": [edit(ACTIVE, response=GONE), edit(CREATED, response=None), edit(COMPLETED, response=[])],
-    "output-too-early": [
+    "opening-output-wrong": [
         edit(CREATED, response__output=[{"type": "reasoning", "id": "rs_0", "summary": []}]),
+        edit(CREATED, response__output=GONE),
         edit(ACTIVE, response__output="x"),
     ],
     "response-id-missing": [edit(ACTIVE, response__id=""), edit(CREATED, response__id=GONE), edit(COMPLETED, response__id=7)],
@@ -238,6 +239,7 @@ FAULTS: dict[str, list[Injector]] = {
         edit(ADDED, 2, item__type=GONE),
         edit(DONE, 3, item="web_search_call"),
         edit(ADDED, 3, item__type=""),
+        insert({"type": ADDED, "output_index": 0, "item": None}, ADDED),
         _terminal(lambda output: [*output, None]),
     ],
     "item-not-announced": [

