@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from harmony_client import __version__
-from harmony_client.errors import LimitError
+from harmony_client.dump import CompressedError, payloads, sse_body
+from harmony_client.errors import DisconnectedError, LimitError
 
 __all__ = ["main"]
 
@@ -35,7 +36,7 @@ _EXAMPLES: Final = """\
 examples:
   harmony-client demo
   curl -N http://gpu:8000/v1/responses -H 'content-type: application/json' \\
-      -d '{"model": "gpt-oss-120b", "input": "Hello", "stream": true}' > stream.sse
+      -d '{"model": "gpt-oss", "input": "Hello", "stream": true}' > stream.sse
   harmony-client check stream.sse
   harmony-client repair stream.sse > whole.sse
 """
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Who read our output has left, as `head` does. Python must not complain at exit, when it flushes once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNUSABLE
-    except (_UnusableError, LimitError) as error:
+    except (_UnusableError, CompressedError, LimitError) as error:
         return _complain(str(error))
     except OSError as error:
         return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
@@ -157,7 +158,6 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     from harmony_client.checker import Checker
-    from harmony_client.dump import payloads
     from harmony_client.sse import Marker
     from harmony_client.wire import EVENT_TYPE
 
@@ -191,7 +191,6 @@ def _print_violations(violations: Sequence[Any], position: int, options: argpars
 
 def _repair(options: argparse.Namespace) -> int:
     from harmony_client.body import RepairedBody
-    from harmony_client.dump import sse_body
     from harmony_client.repair import StreamRepairer
 
     body = RepairedBody(StreamRepairer(on_mismatch="ignore"))  # the report says so
@@ -200,7 +199,7 @@ def _repair(options: argparse.Namespace) -> int:
             sys.stdout.buffer.write(_frame(event))
         sys.stdout.buffer.flush()
     report, failure = body.report, body.failure
-    if not report.events_received and not report.skipped_data:
+    if isinstance(failure, DisconnectedError) and not report.events_received and not report.skipped_data:
         raise _no_events(options.file)
     if options.json:
         _say(json.dumps(report.as_dict()))

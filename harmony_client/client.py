@@ -12,12 +12,11 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, get_args, get_origin
 
 import openai
 from openai import AsyncStream, Stream
 from openai.types.responses import ResponseStreamEvent
-from typing_extensions import Unpack
 
 from harmony_client import wire
 from harmony_client._options import (

@@ -19,6 +19,8 @@ __all__ = ["CompressedError", "payloads", "sse_body"]
 #: bytes, and input that is no stream at all should not be collected.
 _MAX_HELD: Final = 1 << 20
 
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
 
 class CompressedError(ValueError):
     """The headers say that the body is compressed."""
@@ -95,7 +97,9 @@ def _refuse_compressed(headers: bytes) -> None:
 
 def _form_is_clear(start: bytes) -> bool:
     text = _text(start)
-    return bool(text) and (not text.startswith(b"{") or b"\n" in text or len(text) > _MAX_HELD)
+    if not text or _BYTE_ORDER_MARK.startswith(text):
+        return False
+    return not text.startswith(b"{") or b"\n" in text or len(text) > _MAX_HELD
 
 
 def _is_json_lines(start: bytes) -> bool:
@@ -111,4 +115,4 @@ def _is_json_lines(start: bytes) -> bool:
 
 
 def _text(start: bytes) -> bytes:
-    return start.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return start.removeprefix(_BYTE_ORDER_MARK).lstrip()

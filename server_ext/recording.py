@@ -191,19 +191,7 @@ def script(
         ValueError: If `tokens_per_batch` is below 1.
     """
     ids = list(token_ids)
-    response: dict[str, Any] = {
-        "id": f"resp_{name}",
-        "object": "response",
-        "created_at": 0,
-        "model": "gpt-oss-120b",
-        "status": "in_progress",
-        "output": [],
-        "parallel_tool_calls": False,
-        "tool_choice": "auto",
-        "tools": [],
-        "incomplete_details": None,
-        "usage": None,
-    }
+    response = _response(name)
     opening = [_frame("response.created", response, 0), _frame("response.in_progress", response, 1)]
     frames = []
     if output is not None and raised is None:
@@ -217,6 +205,22 @@ def script(
         stop_reason=stop_reason,
         raised=raised,
     ).rebatched(tokens_per_batch)
+
+
+def _response(name: str) -> dict[str, Any]:
+    return {
+        "id": f"resp_{name}",
+        "object": "response",
+        "created_at": 0,
+        "model": "gpt-oss-120b",
+        "status": "in_progress",
+        "output": [],
+        "parallel_tool_calls": False,
+        "tool_choice": "auto",
+        "tools": [],
+        "incomplete_details": None,
+        "usage": None,
+    }
 
 
 def _terminal_frame(response: Mapping[str, Any], output: Sequence[Mapping[str, Any]], finish_reason: str, tokens: int) -> str:

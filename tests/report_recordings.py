@@ -41,8 +41,9 @@ def announced(seen: Seen) -> list[tuple[int, Event]]:
 
 
 def _text(item: Event) -> str:
-    if item["type"] == "function_call":
-        return str(item["arguments"])
+    for name in ("arguments", "code"):
+        if name in item:
+            return str(item[name] or "")
     return "".join(part.get("text") or "" for part in [*(item.get("content") or []), *(item.get("summary") or [])])
 
 
