@@ -11,7 +11,8 @@ Random outputs (well-formed, truncated, mutated, noise), and three laws for each
 
    - `exact`: openai-harmony reads the header, and no stop, `<|start|>` or second `<|channel|>` is in it.
      All fields and the text equal openai-harmony's, and nothing is reported as dropped.
-   - `amended`: the same, but for the three exceptions of `headers.py` (`amend` and `state_role`).
+   - `typed`: the same, but a content type that stands alone is no recipient, as openai-harmony has it.
+   - `amended`: the same, but for the other exceptions of `headers.py` (`amend` and `state_role`).
    - `lost`: it refuses the header and loses the message. The reference starts anew after the stop: in
      between it would refuse every id, save a `<|start|>` in our body, which is text to us.
    - `tangled`: a stop, a `<|start|>` or a second `<|channel|>` is in its header. If it reads it at all,
@@ -504,17 +505,22 @@ class Trial:
         fields = self.reference.header(header)
         if fields is not None:
             expect("the reference's text", self.reference.body(self.ids[region.message + 1 : region.end], stop), text)
+        name = ""
         if clean and start and (mended := state_role(decoded(header))) is not None:
             header = oracle.encode(mended)
-            fields = Reference.read(header)
+            fields, name = Reference.read(header), "amended"
+        elif fields is not None and fields.recipient is not None and is_content_type(fields.recipient):
+            name = "typed"
         if not clean or fields is None:
             self.count("tangled" if not clean else "lost", region)
             return
         amended = amend(fields, decoded(header))
         expect("header", Fields(*message.header[:4]), amended)
-        if amended == fields:
-            expect("events of a header", [type(event) for at, event in self.events if start <= at <= region.message][:1], [MessageStart])
-        self.count("exact" if amended == fields else "amended", region)
+        if not name and amended == fields:
+            name = "exact"
+            first = next(event for at, event in self.events if start <= at <= region.message)
+            expect("the first event and repaired", (type(first), message.header.repaired), (MessageStart, False))
+        self.count(name or "amended", region)
 
     def check_gap(self, region: Region) -> int | None:
         """Check what is between messages; where the header's ids start, or `None` if there is no `<|start|>`."""

@@ -18,7 +18,7 @@ def test_random_outputs_give_the_messages_of_openai_harmony() -> None:
     kinds, classes = run(2_500, seed=20_26)
     assert all(kinds[kind] > 250 for kind in ("well-formed", "truncated", "mutated", "noise"))
     assert classes["exact"] > 3_000, "most headers are judged whole"
-    assert all(classes[name] > 0 for name in ("amended", "lost", "tangled", "overlong", "headless", "unfinished"))
+    assert all(classes[name] > 0 for name in ("typed", "amended", "lost", "tangled", "overlong", "headless", "unfinished"))
 
 
 class Sabotaged(HarmonyParser):
