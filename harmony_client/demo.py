@@ -40,9 +40,9 @@ SETTING: Final = (
     "right one asks for the tokens as well."
 )
 CLOSING: Final = (
-    "In your code, write HarmonyOpenAI(…) for OpenAI(…), or wrap(client) around the client you have. It works with any server: where one "
-    "does not send its tokens, HarmonyOpenAI repairs what the events and the final response allow, and says so. To see what your own "
-    "server sends: curl -N … | harmony-client check -"
+    "In your code, write HarmonyOpenAI(…) for OpenAI(…), or wrap(client) around the client you have. Where a server does not send its "
+    "tokens, HarmonyOpenAI repairs what the events and the final response allow, and says so. To see what your own server sends: "
+    "curl -N … | harmony-client check -"
 )
 
 #: What is played, in this order, and what to call it.

@@ -10,7 +10,7 @@ from typing import Any, Final
 from harmony_client.errors import DisconnectedError, ServerError
 from harmony_client.output import view
 from harmony_client.report import Report
-from harmony_client.verify import Snapshot
+from harmony_client.verify import Snapshot, text_of
 from harmony_client.writer import Writer
 
 __all__ = ["TERMINAL_TYPES", "broken", "failure_of", "filled", "rebuilt", "terminal_type"]
@@ -95,15 +95,25 @@ def rebuilt(writer: Writer, report: Report, snapshot: Snapshot, given: Any, stat
         own.append(shown)
     if status == "incomplete" and not snapshot.whole and own and own[-1].get("status") != "incomplete":
         own[-1]["status"] = "incomplete"
-        report.note("status-fixed", len(own) - 1, "")
-    if own != given:
-        ids_only = isinstance(given, list) and [_without_ids(view) for view in own] == [_without_ids(view) for view in given]
-        report.note("output-ids-rewritten" if ids_only else "output-rebuilt", None, "")
+    _note_output(report, own, given)
     return own
 
 
-def _without_ids(view: Any) -> Any:
-    return {key: value for key, value in view.items() if key not in ("id", "call_id")} if isinstance(view, Mapping) else view
+def _note_output(report: Report, own: list[dict[str, Any]], given: Any) -> None:
+    if own == given:
+        return
+    listed = [view for view in given if isinstance(view, Mapping)] if isinstance(given, list) else []
+    if [(view["type"], text_of(view)) for view in own] != [(view.get("type"), text_of(view)) for view in listed]:
+        report.note("output-rebuilt")
+        return
+    if [(view["id"], view.get("call_id")) for view in own] != [(view.get("id"), view.get("call_id")) for view in listed]:
+        report.note("output-ids-rewritten")
+    for index, (ours, theirs) in enumerate(zip(own, listed, strict=True)):
+        names = [name for name, value in ours.items() if name not in ("id", "call_id") and theirs.get(name) != value]
+        if names:
+            report.note(
+                "status-fixed" if "status" in names and theirs.get("status") is not None else "field-filled", index, ", ".join(names)
+            )
 
 
 def _map_ids(report: Report, listed: Mapping[str, Any], view: Mapping[str, Any]) -> None:

@@ -40,9 +40,9 @@ class StreamError(Exception):
 
     Attributes:
         code: What happened, in kebab case (``server-error``, ``disconnected``, ``timeout``, …).
-        partial: The response as received so far, as a plain dict shaped like the API's response
-            object; its ``status`` is ``"incomplete"`` and every item in it was closed. ``None``
-            when nothing of a response had arrived.
+        partial: The response as received so far: a plain dict shaped like the API's response object,
+            or the SDK's ``Response`` where a wrapped client raised. Its ``status`` is
+            ``"incomplete"`` and every item in it was closed. ``None`` when nothing had arrived.
         retryable: Whether sending the same request again may succeed.
         report: The report of the stream.
     """
@@ -53,7 +53,7 @@ class StreamError(Exception):
         *,
         code: str,
         retryable: bool = False,
-        partial: dict[str, Any] | None = None,
+        partial: Any = None,
         report: Report | None = None,
     ) -> None:
         super().__init__(message)

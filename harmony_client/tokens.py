@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from harmony_client.errors import LimitError
 from harmony_client.grammar import ITEM_KINDS
 from harmony_client.harmony import Dropped as ParserDropped
 from harmony_client.harmony import HarmonyParser, MessageEnd, MessageStart
 from harmony_client.items import Plan, Preambles, plan, search_action
-from harmony_client.output import Item, Part
+from harmony_client.output import MAX_ITEMS, Item, Part
 from harmony_client.report import Dropped, Report
 from harmony_client.wire import TokenBatch
 from harmony_client.writer import Writer
@@ -139,6 +140,8 @@ class TokenReader:
                 self._report.note("header-recovered")
 
     def _start(self, start: MessageStart) -> None:
+        if len(self.messages) >= MAX_ITEMS:
+            raise LimitError(f"the output has more than {MAX_ITEMS} messages", code="too-many-items")
         decided = plan(start.header, self.tools, self._report.server, self._preambles)
         item, part = self._open(decided)
         odd = start.recovered or start.header.repaired

@@ -168,7 +168,7 @@ def _fits(item: Item, wanted: Event) -> bool:
 def _compare(item: Item, wanted: Event, status: str | None, *, replaced: bool) -> list[str]:
     found = []
     text = wanted.get("text", wanted.get("arguments"))
-    if text is not None and text != "@@PAD@@" and item.text != text and not replaced:
+    if text not in (None, "@@PAD@@", item.text) and not replaced:
         found.append(f"streamed {item.text!r}, not {text!r}")
     if item.done is None:
         return [*found, f"{item.kind} was not closed"]
