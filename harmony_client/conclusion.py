@@ -68,6 +68,7 @@ class Conclusion:
         snapshot.settle(self._writer, status)
         status = self._by_items(status)
         name = name if status == "cancelled" else f"response.{status}"
+        self._note_kept()
         snapshot.compare(self._report, self._report.server)
         self._compare_status(response, status)
         own = self.own(response)
@@ -81,10 +82,15 @@ class Conclusion:
 
     def _by_items(self, status: str) -> str:
         """A response whose last item was cut is incomplete (Open Responses: incomplete is final)."""
-        cut = [item for item in self._writer.items if item.status == "incomplete" and not item.kind.opaque]
-        if any(item is not self._writer.items[-1] for item in cut):
-            self._report.note("status-kept")
-        return "incomplete" if cut and cut[-1] is self._writer.items[-1] and status == "completed" else status
+        last = self._writer.items[-1] if self._writer.items else None
+        cut = last is not None and last.status == "incomplete" and not last.kind.opaque
+        return "incomplete" if cut and status == "completed" else status
+
+    def _note_kept(self) -> None:
+        """An incomplete item should be the last; one that is not is reported, and no more can be done."""
+        for item in self._writer.items[:-1]:
+            if item.status == "incomplete" and not item.kind.opaque:
+                self._report.note("status-kept", item.index)
 
     def by_failed(self, response: Mapping[str, Any], event: dict[str, Any]) -> None:
         """End with the server's ``response.failed``; not if the tokens hold the answer that it could not list."""
@@ -104,9 +110,10 @@ class Conclusion:
         """End with a terminal event made from the tokens, which say that the answer is whole, or was cut."""
         self.synthesize("incomplete" if self.cut else "completed")
 
-    def synthesize(self, status: Literal["completed", "incomplete"]) -> None:
+    def synthesize(self, status: str) -> None:
         """End with a terminal event made from what was received."""
         self.close_all(status)
+        status = self._by_items(status)
         output = [view(item) for item in self._writer.items]
         details = self._details() if status == "incomplete" else None
         self._end(f"response.{status}", {**(self.response or {}), "status": status, "output": output, "incomplete_details": details}, None)
@@ -141,6 +148,7 @@ class Conclusion:
             self.tokens.abandon()
         for item in list(self._writer.own_items()):
             self._writer.close(item, status)
+        self._note_kept()
 
     def _entries(self) -> list[Entry]:
         if self.tokens is not None:

@@ -132,10 +132,23 @@ def item_kind(name: str) -> ItemKind:
     return ITEM_KINDS.get(name) or ItemKind(name, "item")
 
 
-def part_kind(part: Any) -> PartKind | None:
-    """The kind of a part object of the server's; ``None`` if it has no grammar here."""
-    name = part.get("type") if isinstance(part, Mapping) else None
-    return PARTS.get(name) if isinstance(name, str) else None
+def part_kind(part: Any, owner: ItemKind) -> PartKind | None:
+    """The kind of a part object of the server's.
+
+    Args:
+        part: The object.
+        owner: The kind of its item: a part whose type does not fit is of its usual kind if it has text.
+
+    Returns:
+        The kind, or ``None``: the part has no grammar here.
+    """
+    if not isinstance(part, Mapping) or not owner.parts:
+        return None
+    name = part.get("type")
+    kind = PARTS.get(name) if isinstance(name, str) else None
+    if kind in owner.parts:
+        return kind
+    return owner.parts[0] if isinstance(part.get("text"), str) else None
 
 
 ABSENT, OPEN, FINISHED, CLOSED = "absent", "open", "finished", "closed"

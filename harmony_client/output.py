@@ -7,7 +7,7 @@ from copy import copy
 from typing import Any
 
 from harmony_client.errors import LimitError
-from harmony_client.grammar import ABSENT, PARTS, ItemKind, PartKind, item_kind
+from harmony_client.grammar import ABSENT, ItemKind, PartKind, item_kind
 
 __all__ = ["MAX_ITEMS", "MAX_PARTS", "Item", "Part", "kind_of", "merged", "opening", "string", "view"]
 
@@ -88,6 +88,11 @@ class Item:
         return "".join(part.streamed for name in _FAMILIES for part in self.family(name))
 
     @property
+    def done_text(self) -> str:
+        """All the text that its done events carry."""
+        return "".join(part.text for name in _FAMILIES for part in self.family(name))
+
+    @property
     def held_text(self) -> str:
         """All the item's text, what is still held back included."""
         return "".join(part.streamed + "".join(part.held) for name in _FAMILIES for part in self.family(name))
@@ -106,7 +111,7 @@ def opening(item: Item) -> dict[str, Any]:
     if item.kind.opaque:
         return opened
     for name in ("content", "summary"):
-        if opened.get(name):
+        if opened.get(name) is not None:
             opened[name] = []
     if item.kind.name == "function_call":
         opened["arguments"] = ""
@@ -124,7 +129,10 @@ def view(item: Item, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """
     base = item.data if data is None else data
     shown = {**item.kind.required, **base, "id": item.id, "type": item.kind.name}
-    if "call_id" in item.kind.required:
+    for name, value in item.kind.required.items():
+        if shown[name] is None:
+            shown[name] = copy(value)
+    if item.call_id:
         shown["call_id"] = item.call_id
     if item.kind.name == "function_call":
         shown["arguments"] = item.parts["arguments", 0].text
@@ -142,11 +150,10 @@ def view(item: Item, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
 def _show_parts(item: Item, family: str, given: Any, shown: dict[str, Any]) -> None:
     listed: list[Any] = given if isinstance(given, list) else []
     parts = item.family(family)
-    if parts:
-        ours = [merged(part.kind.part(part.text), listed[n] if n < len(listed) else None, part.kind) for n, part in enumerate(parts)]
-        shown[family] = ours + [rest for rest in listed[len(parts) :] if isinstance(rest, dict) and rest.get("type") not in PARTS]
-    elif family in item.kind.required and not isinstance(given, list):
-        shown[family] = []
+    if parts or given is not None or family in item.kind.required:
+        shown[family] = [
+            merged(part.kind.part(part.text), listed[n] if n < len(listed) else None, part.kind) for n, part in enumerate(parts)
+        ]
 
 
 def merged(ours: dict[str, Any], given: Any, kind: PartKind) -> dict[str, Any]:

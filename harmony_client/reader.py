@@ -16,7 +16,7 @@ from harmony_client.resolve import Resolver
 from harmony_client.verify import settle_item
 from harmony_client.writer import Writer
 
-__all__ = ["Deltas", "EventReader"]
+__all__ = ["Deltas", "EventReader", "speaks_of_an_item"]
 
 Deltas = Literal["auto", "live", "hold"]
 
@@ -48,6 +48,19 @@ _FAMILIES = {
 }
 
 
+def _family(name: str) -> str:
+    """``mcp_call`` of ``response.mcp_call.completed``."""
+    words = name.split(".")
+    return words[1] if len(words) > 1 else ""
+
+
+def speaks_of_an_item(name: str, event: Mapping[str, Any]) -> bool:
+    """Whether an event is about an output item rather than the response, or of a vendor's own."""
+    if name in _DELTAS or name in _DONES or name in _HANDLERS or name in ALIASES or _family(name) in _FAMILIES:
+        return True
+    return name.startswith("response.") and ("item_id" in event or "output_index" in event)
+
+
 class EventReader:
     """Reads one response's events.
 
@@ -62,12 +75,8 @@ class EventReader:
         self._auto = deltas == "auto"
         self._hold = deltas == "hold"
 
-    def receive(self, event: dict[str, Any]) -> bool:
-        """Read one event.
-
-        Returns:
-            False: it speaks of no item.
-        """
+    def receive(self, event: dict[str, Any]) -> None:
+        """Read one event that :func:`speaks_of_an_item`."""
         name = event.get("type")
         if name in ALIASES:
             self._report.note("event-renamed", None, "")
@@ -76,16 +85,16 @@ class EventReader:
         part_kind = _DELTAS.get(name)  # type: ignore[arg-type]
         if part_kind is not None:
             self._delta(event, part_kind)
-            return True
+            return
         part_kind = _DONES.get(name)  # type: ignore[arg-type]
         if part_kind is not None:
             self._text_done(event, part_kind)
-            return True
+            return
         handler = _HANDLERS.get(name)  # type: ignore[arg-type]
         if handler is not None:
             handler(self, event)
-            return True
-        return self._other(event)
+        else:
+            self._other(event)
 
     # --- which item -------------------------------------------------------------------------------
 
@@ -142,9 +151,9 @@ class EventReader:
             for family in ("content", "summary"):
                 parts = data.get(family)
                 for number, part in enumerate(parts if isinstance(parts, list) else ()):
-                    kind = part_kind(part)
+                    kind = part_kind(part, item.kind)
                     text = part.get(kind.text_field) if kind is not None else None
-                    if kind is not None and kind in item.kind.parts and isinstance(text, str):
+                    if kind is not None and isinstance(text, str):
                         self._opener(item, item.part(kind, number), text)
 
     def _opener(self, item: Item, part: Part, text: str) -> None:
@@ -261,18 +270,14 @@ class EventReader:
 
     def _part_event(self, event: dict[str, Any]) -> None:
         """content_part.added/done and reasoning_summary_part.added/done."""
-        given = event.get("part")
-        summary = str(event.get("type")).startswith("response.reasoning_summary_part")
-        kind = PARTS["summary_text"] if summary else part_kind(given)
         added = str(event.get("type")).endswith(".added")
-        if kind is None and not (isinstance(given, Mapping) and isinstance(given.get("type"), str)):
-            kind = self._likely_kind(event)
-        if kind is None:
+        kind = self._kind_of_part(event)
+        item = self._part_owner(event, kind, added) if kind is not None else None
+        if kind is None and self.items.named(event) is not None:
             self._other(event)
             return
-        item = self._part_owner(event, kind, added)
-        if item is None:
-            self._report.note("duplicate-dropped", None, "")
+        if kind is None or item is None:
+            self._report.note("duplicate-dropped" if kind is not None else "event-malformed")
             return
         if kind not in item.kind.parts and not item.kind.opaque and not item.closed:
             self.items.native[item].adopted.add(kind.type)
@@ -281,6 +286,7 @@ class EventReader:
         if part is None:
             self._report.note("duplicate-dropped", item.index, "")
             return
+        given = event.get("part")
         text = given.get(kind.text_field, given.get("text")) if isinstance(given, Mapping) else None
         if added:
             self._writer.start(item, part, event)
@@ -291,6 +297,16 @@ class EventReader:
         if isinstance(text, str) and self._writer.settle(item, part, text) and self._auto:
             self._go_live()
         self._writer.close_part(item, part, event)
+
+    def _kind_of_part(self, event: Mapping[str, Any]) -> PartKind | None:
+        """The kind of part that a part event is about; ``None``: it cannot be told."""
+        if str(event.get("type")).startswith("response.reasoning_summary_part"):
+            return PARTS["summary_text"]
+        given = event.get("part")
+        name = given.get("type") if isinstance(given, Mapping) else None
+        if isinstance(name, str) and name in PARTS:
+            return PARTS[name]
+        return self._likely_kind(event)
 
     def _likely_kind(self, event: Mapping[str, Any]) -> PartKind | None:
         """The kind of a part whose event does not say it: by its item, and its index there."""
@@ -317,13 +333,9 @@ class EventReader:
 
     # --- everything else --------------------------------------------------------------------------
 
-    def _other(self, event: dict[str, Any]) -> bool:
+    def _other(self, event: dict[str, Any]) -> None:
         """An event without a grammar: only index and ids are mended."""
-        if "item_id" not in event and "output_index" not in event:
-            return False
-        name = str(event.get("type"))
-        words = name.split(".")
-        family = words[1] if len(words) > 1 else ""
+        family = _family(str(event.get("type")))
         kind = ITEM_KINDS[_FAMILIES[family]] if family in _FAMILIES else None
         item = self.items.resolve(event, kind, {}) if kind is not None else self.items.named(event)
         if item is None and kind is not None:
@@ -332,7 +344,6 @@ class EventReader:
             self._report.note("duplicate-dropped", item.index, "")
         else:
             self._writer.put_plain(event, item)
-        return True
 
     def _annotation(self, event: dict[str, Any]) -> None:
         kind = PARTS["output_text"]

@@ -20,7 +20,7 @@ from harmony_client.conclusion import Conclusion, OnMismatch
 from harmony_client.endings import TERMINAL_TYPES, broken, failure_of, filled
 from harmony_client.errors import FrameError, LimitError, StreamError
 from harmony_client.items import Preambles, tool_names
-from harmony_client.reader import Deltas, EventReader
+from harmony_client.reader import Deltas, EventReader, speaks_of_an_item
 from harmony_client.report import Report
 from harmony_client.tokens import Lost, TokenReader
 from harmony_client.wire import EVENT_TYPE, decode_batch
@@ -181,13 +181,13 @@ class StreamRepairer:
             self._terminal(name, event)
         elif name == "error":
             self._error = event
-        elif name.startswith("response.") and ("item_id" in event or "output_index" in event or "item" in event):
+        elif speaks_of_an_item(name, event):
             self._item_event(event)
         elif self._conclusion.response is None:
             if len(self._early) >= MAX_EARLY_EVENTS:
                 raise LimitError(f"more than {MAX_EARLY_EVENTS} events before response.created", code="too-many-early-events")
             self._early.append(event)
-        elif not self._reader.receive(event):
+        else:
             self._writer.put_plain(event)
 
     def _on_pending_error(self, name: Any) -> bool:

@@ -42,7 +42,7 @@ REPAIRS: dict[str, str] = {
     "text-replaced": "The deltas already handed out contradict the text of the done event, which stands.",
     "done-text-short": "A done event repeats less than was streamed; what was streamed stands.",
     "kind-kept": "A done event gave an item another type; it stays what it was announced as.",
-    "status-kept": "An item was incomplete although the response went on; it stays as the server closed it.",
+    "status-kept": "An item before the last is incomplete: the server closed it so, or it was open when the stream ended.",
     "error-key-dropped": "An event of the stream carried a top-level error, on which the SDK raises; it was removed.",
     "status-fixed": "The status of an item was missing or contradicted the response.",
     "terminal-type-fixed": "The type of the terminal event contradicted the response's status.",

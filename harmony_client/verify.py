@@ -51,6 +51,11 @@ class Entry:
     partner: int | None = None
 
     @property
+    def done_text(self) -> str:
+        """The text that the item's done events carried, where it is not what was streamed."""
+        return self.text if self.item is None or self.item.kind.opaque else self.item.done_text
+
+    @property
     def open(self) -> bool:
         """Whether the snapshot may still add to it."""
         return self.item is not None and not self.item.closed
@@ -66,7 +71,7 @@ class _Listed:
         self.kind = kind_of(data).name
         self.text = text_of(data)
         self.taken: Entry | None = None
-        self.repeats = False  # an item listed before, by its id
+        self.repeats = False  # an item listed before, by its id or its text
 
 
 class Snapshot:
@@ -91,10 +96,11 @@ class Snapshot:
         self.entries = entries
         self.whole = whole
         self._pair_ids(known)
-        self._pair_equal("kind")
-        self._pair_equal("listed")
-        self._pair_equal("misread")
+        for kind in ("kind", "listed", "misread"):
+            self._pair_equal(kind, "text")
+        self._pair_equal("kind", "done_text")
         self._pair_rest()
+        self._pass_over_repeats()
 
     def data_by_item(self) -> dict[Item, Mapping[str, Any]]:
         """The snapshot's object for each item that it lists as what it is."""
@@ -124,13 +130,20 @@ class Snapshot:
                         self._join(position, entry)
                     break
 
-    def _pair_equal(self, attribute: str) -> None:
+    def _pass_over_repeats(self) -> None:
+        """What is listed once more than it was streamed is reported; adding it would repeat text."""
+        paired = {(listed.kind, listed.text) for listed in self.listed if listed.taken is not None and listed.text}
+        for listed in self.listed:
+            if listed.taken is None and (listed.kind, listed.text) in paired:
+                listed.repeats = True
+
+    def _pair_equal(self, kind: str, text: str) -> None:
         free: dict[tuple[str, str], deque[int]] = defaultdict(deque)
         for position, listed in enumerate(self.listed):
             if listed.taken is None and not listed.repeats:
                 free[listed.kind, listed.text].append(position)
         for entry in self.entries:
-            positions = free.get((getattr(entry, attribute), entry.text)) if entry.partner is None else None
+            positions = free.get((getattr(entry, kind), getattr(entry, text))) if entry.partner is None else None
             if positions:
                 self._join(positions.popleft(), entry)
 
@@ -251,11 +264,10 @@ def settle_item(writer: Writer, item: Item, data: Mapping[str, Any]) -> bool:
     for family in ("content", "summary"):
         parts = data.get(family)
         for number, part in enumerate(parts if isinstance(parts, list) else ()):
-            kind = part_kind(part)
-            if kind is not None and item.kind.parts and isinstance(part.get(kind.text_field), str):
-                if kind not in item.kind.parts:
-                    kind = item.kind.parts[0]
-                proved |= writer.settle(item, item.part(kind, number), part.get(kind.text_field) or "")
+            kind = part_kind(part, item.kind)
+            text = part.get(kind.text_field) if kind is not None else None
+            if kind is not None and isinstance(text, str):
+                proved |= writer.settle(item, item.part(kind, number), text)
     return proved
 
 

@@ -93,7 +93,7 @@ class Writer:
         item.index = len(self.items)
         self.items.append(item)
         item.id = self._own_id(item.kind.prefix, item.data.get("id"), item.index)
-        if "call_id" in item.kind.required:
+        if "call_id" in item.kind.required or "call_id" in item.data:
             item.call_id = self._own_id("call", item.data.get("call_id"), item.index)
         item.name = item.name or string(item.data.get("name"))
         fields = {"type": "response.output_item.added", "output_index": item.index, "item": opening(item)}
@@ -216,7 +216,7 @@ class Writer:
             fields |= {"output_index": item.index, "item_id": item.id}
         if part is not None and part.kind.index is not None:
             fields[part.kind.index] = part.index
-        if "sequence_number" in event:
+        if "sequence_number" in event or item is not None:
             self._put(fields, event, "event", item)
         else:
             same = not any(_differs(event.get(name, _MISSING), value) for name, value in fields.items())

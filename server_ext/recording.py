@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
 from harmony_client.wire import TokenBatch, encode_batch
+from server_ext.tap import TokenFrames
 
 __all__ = ["Batch", "Recording", "load", "script"]
 
@@ -114,17 +115,12 @@ class Recording:
 
     def token_batches(self) -> Iterator[TokenBatch]:
         """The token batches of the stream; the last one says how generation ended."""
-        start = 0
-        last = len(self.batches) - 1
-        for number, (ids, _) in enumerate(self.batches):
-            batch = TokenBatch(number, start, ids, server=None if number else self.server)
-            start += len(ids)
-            if number == last:
-                error = None if self.raised is None else self.raised.partition(":")[0]
-                batch = batch._replace(
-                    done=True, finish_reason=self.finish_reason, stop_reason=self.stop_reason, total=start, snapshot_error=error
-                )
-            yield batch
+        frames = TokenFrames(self.server)
+        for ids, _ in self.batches[:-1]:
+            yield frames.take(ids)
+        for ids, _ in self.batches[-1:]:
+            error = None if self.raised is None else self.raised.partition(":")[0]
+            yield frames.take(ids, done=True, finish_reason=self.finish_reason, stop_reason=self.stop_reason, snapshot_error=error)
 
     def rebatched(self, tokens_per_batch: int) -> Recording:
         """The same stream with another number of tokens per engine response.

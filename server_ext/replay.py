@@ -43,8 +43,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import parse_qs
 
-from harmony_client.wire import HEADER, HEADER_VALUE
 from server_ext.recording import Batch, Recording, load, script
+from server_ext.tap import ANSWER, asks_for_tokens
 
 __all__ = ["Batch", "BrokenEnding", "Recording", "ReplayApp", "ReplayServer", "load", "main", "script"]
 
@@ -159,7 +159,7 @@ class ReplayApp:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in scope["headers"]}
         extension, pace = self._options(headers)
         if stream:
-            tokens = extension and headers.get(HEADER) == HEADER_VALUE
+            tokens = extension and asks_for_tokens(scope["headers"])
             await _Playback(recording, tokens, pace).run(receive, send)
         elif recording.raised or (response := recording.terminal_response()) is None:
             raise _Refused(500, recording.raised or "The recording has no terminal response.", code="internal_error")
@@ -187,7 +187,7 @@ class _Playback:
     async def run(self, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
         if self.tokens:
-            headers.append((HEADER.encode(), HEADER_VALUE.encode()))
+            headers.append(ANSWER)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         client_left = asyncio.ensure_future(_client_left(receive))
         try:

@@ -19,7 +19,7 @@ TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 _EXCUSED = {
     "text-replaced": {"text-done-mismatch", "arguments-done-mismatch"},
     "status-fixed": {"terminal-status-mismatch"},
-    "status-kept": {"incomplete-not-last"},
+    "status-kept": {"incomplete-not-last", "incomplete-in-completed"},
 }
 
 
@@ -58,8 +58,8 @@ class Played:
                 found[event["output_index"]] = Item(event["item"]["type"], event["item"])
             elif event["type"] == "response.output_item.done":
                 found[event["output_index"]].done = event["item"]
-            elif event["type"].endswith(".delta"):
-                found[event["output_index"]].deltas.append(event["delta"])
+            elif event["type"].endswith(".delta") and type(event.get("output_index")) is int and event["output_index"] in found:
+                found[event["output_index"]].deltas.append(str(event.get("delta", "")))
         return [found[index] for index in sorted(found)]
 
     @property
