@@ -174,6 +174,8 @@ class EventReader:
                 self._report.note("duplicate-dropped", None if item is None else item.index, "")
                 return
             item = self._begin(kind, data)
+            index = event.get("output_index")
+            item.native_index = index if type(index) is int else None
         if item.kind.name != kind.name:
             self._report.note("kind-kept", item.index, "")
             event, data = {**event, "item": {}}, {"status": data.get("status")}
@@ -187,8 +189,18 @@ class EventReader:
 
     # --- parts ------------------------------------------------------------------------------------
 
-    def _part_of(self, item: Item, kind: PartKind, event: Mapping[str, Any], *, announced: bool = False) -> Part | None:
-        """The part of an item that an event speaks of; ``None``: one that is closed already."""
+    def _part_of(
+        self, item: Item, kind: PartKind, event: Mapping[str, Any], *, announced: bool = False, whole: object = None
+    ) -> Part | None:
+        """The part of an item that an event speaks of; ``None``: one that is closed already.
+
+        Args:
+            item: The item.
+            kind: The kind of part the event is about.
+            event: The event.
+            announced: Whether it announces the part.
+            whole: The part's whole text, if the event gives it: a closed part with this text is meant.
+        """
         if item.closed:
             return None
         if item.kind.opaque or kind.family == "arguments":
@@ -208,6 +220,8 @@ class EventReader:
                 native.parts[key] = newest
             return newest
         if part is not None or (newest is not None and key[1] is None):
+            return None
+        if whole and any(sibling.streamed == whole for sibling in siblings):
             return None
         part = item.part(kind, len(siblings))
         native.parts[key] = part
@@ -256,7 +270,7 @@ class EventReader:
             self._report.note("duplicate-dropped", None, "")
             return
         item = item or self._owner(event, kind)
-        part = self._part_of(item, kind, event)
+        part = self._part_of(item, kind, event, whole=whole)
         if part is None or part.state in (FINISHED, CLOSED):
             self._report.note("duplicate-dropped", item.index, "")
             return
@@ -282,12 +296,12 @@ class EventReader:
         if kind not in item.kind.parts and not item.kind.opaque and not item.closed:
             self.items.native[item].adopted.add(kind.type)
             kind = item.kind.parts[0]
-        part = self._part_of(item, kind, event, announced=added)
+        given = event.get("part")
+        text = given.get(kind.text_field, given.get("text")) if isinstance(given, Mapping) else None
+        part = self._part_of(item, kind, event, announced=added, whole=None if added else text)
         if part is None:
             self._report.note("duplicate-dropped", item.index, "")
             return
-        given = event.get("part")
-        text = given.get(kind.text_field, given.get("text")) if isinstance(given, Mapping) else None
         if added:
             self._writer.start(item, part, event)
             if isinstance(text, str) and text:

@@ -110,8 +110,8 @@ class Resolver:
         item = self.known.get(value) if isinstance(value, str) and value else None
         if item is None or item.kind.name != kind.name:
             return None
-        same = item.native_index == index or (not item.closed and (item.native_index is None or type(index) is not int))
-        return item if same else None
+        unknown = item.native_index is None or (type(index) is not int and not item.closed)
+        return item if unknown or item.native_index == index else None
 
     def mistyped(self, data: Mapping[str, Any]) -> Item | None:
         """The open item with this id and this text, though of another kind."""

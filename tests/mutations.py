@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.judge import Event
 
-__all__ = ["MUTATIONS", "damage"]
+__all__ = ["MUTATIONS", "damage", "split"]
 
 _INDEXES: list[Any] = [-1, 0, 1, 2, 7, 10**9, None, "1", 1.0, True]
 _IDS: list[Any] = ["", None, "msg_1", "rs_0", "other", 7]
@@ -113,7 +113,9 @@ def short_output(events: list[Event], chooser: random.Random) -> None:
             response["output"] = chooser.choice([None, [], output[:1], output[1:], output * 2, output[::-1]])
 
 
-MUTATIONS: list[Callable[[list[Event], random.Random], None]] = [
+Mutation = Callable[[list[Event], random.Random], None]
+
+MUTATIONS: list[Mutation] = [
     drop,
     repeat,
     swap,
@@ -129,11 +131,12 @@ MUTATIONS: list[Callable[[list[Event], random.Random], None]] = [
 ]
 
 
-def damage(events: list[Event], seed: int, most: int = 4) -> list[Event]:
+def damage(events: list[Event], seed: int, most: int = 4, without: Sequence[Mutation] = ()) -> list[Event]:
     """A damaged copy of a stream; the same seed does the same damage."""
     chooser = random.Random(seed)
+    mutations = [mutation for mutation in MUTATIONS if mutation not in without]
     events = copy.deepcopy(events)
     for _ in range(chooser.randrange(1, most + 1)):
         if events:
-            chooser.choice(MUTATIONS)(events, chooser)
+            chooser.choice(mutations)(events, chooser)
     return events

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import itertools
-import json
 import multiprocessing
 import pickle
 import sys
@@ -262,14 +261,11 @@ def frames_of(recording: Recording, step: int) -> list[str]:
     return [frame for frame in recording.batches[step].frames if not frame.startswith(TERMINAL)]
 
 
-def terminal_of(recording: Recording, result: GenerationResult) -> str:
+def terminal_of(recording: Recording) -> str:
     """The terminal frame, or the exception of a response that cannot be built."""
     if recording.raised:
         name, _, message = recording.raised.partition(": ")
         raise ERRORS[name](message)
-    if result.outputs[0].finish_reason == "cancelled":
-        event = {"type": "response.completed", "response": {**json.loads(recording.opening[0].partition("data: ")[2])["response"]}}
-        return f"event: response.completed\ndata: {json.dumps({**event, 'response': {**event['response'], 'status': 'cancelled'}})}\n\n"
     return next(frame for frame in recording.batches[-1].frames if frame.startswith(TERMINAL))
 
 
@@ -304,14 +300,14 @@ class Processor:
         return [] if cancelled else frames_of(self.request.recording, self.steps - 1)
 
     def get_final_response_non_store(self, final_res: GenerationResult) -> str:
-        return terminal_of(self.request.recording, final_res)
+        return terminal_of(self.request.recording)
 
 
 class MainProcessor(Processor):
     """Main hands the number of prompt tokens on to the terminal response."""
 
     def get_final_response_non_store(self, final_res: GenerationResult, num_prompt_tokens: int | None = None) -> str:
-        return terminal_of(self.request.recording, final_res)
+        return terminal_of(self.request.recording)
 
 
 def responses_api_streaming_post_processor(rsp: GenerationResult, args: ResponsesAPIPostprocArgs) -> list[str]:
@@ -341,15 +337,13 @@ async def process_streaming_events(  # noqa: PLR0917
     """1.1 has this function instead of a processor."""
     for frame in request.recording.opening:
         yield frame
-    final_res = None
     steps = itertools.count()
     async for res in generator:
-        final_res = res
         harmony_adapter.parse(f"responses-api-{request.request_id}", res.outputs[0].token_ids_diff)
         if res.outputs[0].finish_reason != "cancelled":
             for frame in frames_of(request.recording, next(steps)):
                 yield frame
-    yield terminal_of(request.recording, final_res or await generator)
+    yield terminal_of(request.recording)
 
 
 class ServerArrivalTimeMiddleware:
@@ -368,6 +362,7 @@ class OpenAIServer:
 
         self.generator = generator
         self.model = model
+        self._ids = itertools.count()
         self.harmony_adapter: HarmonyAdapter | None = None
         self.use_harmony = generator.model_type == "gpt_oss"
         self.app = Starlette()
@@ -398,7 +393,7 @@ class OpenAIServer:
             request.recording = self.generator.recordings[request.model]
         except (TypeError, KeyError) as error:
             return JSONResponse(status_code=400, content={"error": str(error)})
-        request.request_id = f"resp_{id(request):x}"
+        request.request_id = f"resp_{next(self._ids)}"
         return await self.openai_responses(request, raw_request)
 
     async def openai_responses(self, request: ResponsesRequest, raw_request: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -60,6 +60,7 @@ class Running:
     base_url: str
     server: OpenAIServer
     modules: Modules
+    client: httpx.Client
     _bodies: dict[tuple[str, bool], tuple[bytes, bool]] = field(default_factory=dict)
 
     @property
@@ -69,14 +70,17 @@ class Running:
     def post(self, model: str, *, ask: bool, path: str = "/responses", **fields: Any) -> httpx.Response:
         """A request whose response is whole."""
         request = {"model": model, "input": "x", "stream": True, **fields}
-        return httpx.post(self.base_url + path, json=request, headers=ASKING if ask else {})
+        return self.client.post(self.base_url + path, json=request, headers=ASKING if ask else {})
+
+    def stream(self, model: str, *, ask: bool = True) -> AbstractContextManager[httpx.Response]:
+        """A response to read as it comes."""
+        request = {"model": model, "stream": True}
+        return self.client.stream("POST", f"{self.base_url}/responses", json=request, headers=ASKING if ask else {})
 
     def read(self, model: str, *, ask: bool) -> tuple[bytes, bool]:
         """The body of a stream as far as it comes, and whether it ended as HTTP wants it."""
         body = bytearray()
-        with httpx.stream(
-            "POST", f"{self.base_url}/responses", json={"model": model, "stream": True}, headers=ASKING if ask else {}
-        ) as response:
+        with self.stream(model, ask=ask) as response:
             try:
                 for chunk in response.iter_raw():
                     body += chunk
@@ -117,8 +121,8 @@ def serving(setup: Setup, *recordings: Recording, before: Callable[[Modules], No
         server = made[0]
         server.generator.recordings |= {recording.name: recording for recording in recordings}
         try:
-            with ReplayServer(server.app) as running:
-                yield Running(setup, running.base_url, server, modules)
+            with ReplayServer(server.app) as running, httpx.Client(timeout=60) as client:
+                yield Running(setup, running.base_url, server, modules, client)
         finally:
             if server.generator.workers is not None:
                 server.generator.workers.close()
