@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from harmony_client.checker import check as check
     from harmony_client.client import AsyncHarmonyOpenAI as AsyncHarmonyOpenAI
     from harmony_client.client import HarmonyOpenAI as HarmonyOpenAI
+    from harmony_client.client import Outcome as Outcome
+    from harmony_client.client import outcome_of as outcome_of
     from harmony_client.client import report_of as report_of
     from harmony_client.client import wrap as wrap
     from harmony_client.errors import DisconnectedError as DisconnectedError
@@ -43,7 +45,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "checker": ("Checker", "Violation", "check"),
-    "client": ("AsyncHarmonyOpenAI", "HarmonyOpenAI", "report_of", "wrap"),
+    "client": ("AsyncHarmonyOpenAI", "HarmonyOpenAI", "Outcome", "outcome_of", "report_of", "wrap"),
     "errors": ("DisconnectedError", "FrameError", "LimitError", "ServerError", "StreamError", "VerificationError"),
     "repair": ("StreamRepairer",),
     "report": ("Difference", "Dropped", "Repair", "Report"),
@@ -59,6 +61,7 @@ __all__ = [
     "FrameError",
     "HarmonyOpenAI",
     "LimitError",
+    "Outcome",
     "Repair",
     "Report",
     "ServerError",
@@ -67,6 +70,7 @@ __all__ = [
     "VerificationError",
     "Violation",
     "check",
+    "outcome_of",
     "report_of",
     "wrap",
 ]

@@ -1,36 +1,53 @@
 """The streams that the wrapped clients return: the SDK's own classes around a repaired body.
 
 :class:`RepairedStream` and :class:`AsyncRepairedStream` are the two thin shells: they read bytes and
-hand out what :class:`_Delivery` makes of them. All else is shared and does no IO.
+hand out what :class:`Delivery` makes of them. All else is shared and does no IO.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import openai
 from openai import AsyncStream, Stream
+from openai.types.responses import Response
 
 from harmony_client import wire
 from harmony_client._events import EventFactory
 from harmony_client._options import RepairOptions
 from harmony_client._sdk_errors import to_sdk_error, transport_errors
 from harmony_client.body import RepairedBody
+from harmony_client.endings import TERMINAL_TYPES
 from harmony_client.repair import StreamRepairer
 from harmony_client.report import Report
 
-__all__ = ["REPORT_EXTENSION", "AsyncRepairedStream", "RepairedStream"]
+__all__ = ["DELIVERY_EXTENSION", "AsyncRepairedStream", "Outcome", "RepairedStream"]
 
-#: Key of the report in the ``extensions`` of the HTTP response, where wrappers of the stream find it.
-REPORT_EXTENSION = "harmony_client.report"
+#: Key of the delivery in the ``extensions`` of the HTTP response, where wrappers of the stream find it.
+DELIVERY_EXTENSION = "harmony_client.delivery"
 
 _T = TypeVar("_T")
 _log = logging.getLogger("harmony_client")
 
 
-class _Delivery:
+class Outcome(NamedTuple):
+    """How a stream ended, and what came of it.
+
+    Attributes:
+        ending: ``completed``, ``incomplete``, ``failed``, ``cancelled`` (terminal events), ``error`` (an
+            exception), ``closed`` (by the application), or ``None``: it has not ended.
+        response: The response as far as it came, or ``None`` if nothing of it did.
+        error: The exception, if ``ending`` is ``error``.
+    """
+
+    ending: str | None
+    response: Response | None
+    error: openai.APIError | None
+
+
+class Delivery:
     """What both streams share: one body, its event objects, its report, its error."""
 
     def __init__(self, response: Any, client: object, request: object) -> None:
@@ -44,12 +61,23 @@ class _Delivery:
         self.closing = False  #: the application has called close() on the stream
         self.broken: BaseException | None = None  #: what broke the connection
         self.report: Report = self._body.report
-        response.extensions[REPORT_EXTENSION] = self.report
+        self._terminal: Response | None = None
+        self._error: openai.APIError | None = None
+        response.extensions[DELIVERY_EXTENSION] = self
 
     @property
     def over(self) -> bool:
         """Whether nothing more is to be read or handed out."""
         return self._concluded or self._body.finished
+
+    def outcome(self) -> Outcome:
+        """How the stream ended, or how far it has come."""
+        if self._error is not None:
+            return Outcome("error", getattr(self._error, "partial", None), self._error)
+        if self._terminal is not None:
+            return Outcome(self.report.ending, self._terminal, None)
+        partial = self._body.repairer.partial()
+        return Outcome(self.report.ending, None if partial is None else self._objects.response(partial), None)
 
     def receive_data(self, data: bytes) -> Iterator[Any]:
         """Hand out the event objects that the next bytes complete.
@@ -88,11 +116,15 @@ class _Delivery:
             if body.finished:  # before the terminal event is seen: agent frameworks close the stream on it
                 self.conclude()
             for event in events:
-                yield build(event)
+                built = build(event)
+                if event["type"] in TERMINAL_TYPES:
+                    self._terminal = built.response
+                yield built
                 if self._cut_short:
                     return
             if body.failure is not None:
-                raise to_sdk_error(body.failure, request=self._response.request, response=self._objects.response)
+                self._error = to_sdk_error(body.failure, request=self._response.request, response=self._objects.response)
+                raise self._error
             if self.over:
                 return
 
@@ -129,7 +161,7 @@ class RepairedStream(Stream[_T]):
     _iterator: Any  # the generator that the SDK makes of __stream__
 
     def __init__(self, *, cast_to: type[_T], response: Any, client: openai.OpenAI, options: Any = None) -> None:
-        self._delivery = _Delivery(response, client, options)
+        self._delivery = Delivery(response, client, options)
         super().__init__(cast_to=cast_to, response=response, client=client, options=options)
         self._close_response = response.close
         # The helper stream and the raw response close the HTTP response, not this stream.
@@ -183,7 +215,7 @@ class AsyncRepairedStream(AsyncStream[_T]):
     _iterator: Any  # the generator that the SDK makes of __stream__
 
     def __init__(self, *, cast_to: type[_T], response: Any, client: openai.AsyncOpenAI, options: Any = None) -> None:
-        self._delivery = _Delivery(response, client, options)
+        self._delivery = Delivery(response, client, options)
         super().__init__(cast_to=cast_to, response=response, client=client, options=options)
         self._close_response = response.aclose
         response.aclose = self._closed_outside  # as above

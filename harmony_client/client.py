@@ -9,7 +9,7 @@ the repaired stream. Calls without streaming and all other endpoints are untouch
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, get_args, get_origin
@@ -29,10 +29,11 @@ from harmony_client._options import (
     Preambles,
     RepairOptions,
 )
-from harmony_client._stream import REPORT_EXTENSION, AsyncRepairedStream, RepairedStream
+from harmony_client._stream import DELIVERY_EXTENSION, AsyncRepairedStream, Delivery, Outcome, RepairedStream
+from harmony_client.errors import StreamError
 from harmony_client.report import Report
 
-__all__ = ["AsyncHarmonyOpenAI", "HarmonyOpenAI", "report_of", "wrap"]
+__all__ = ["AsyncHarmonyOpenAI", "HarmonyOpenAI", "Outcome", "outcome_of", "report_of", "wrap"]
 
 ClientT = TypeVar("ClientT", bound="openai.OpenAI | openai.AsyncOpenAI")
 
@@ -225,22 +226,42 @@ def report_of(source: object) -> Report:
     Raises:
         TypeError: ``source`` belongs to no repaired stream.
     """
-    for candidate in _reports(source):
-        if isinstance(candidate, Report):
-            return candidate
-    raise TypeError(
-        f"{type(source).__name__} belongs to no repaired response stream. report_of() takes the stream of a wrapped "
-        "client (HarmonyOpenAI, AsyncHarmonyOpenAI, wrap()), the stream that the responses.stream() manager gives "
-        "when it is entered, a raw response after parse(), or the error of such a stream. Requests with "
-        'starting_after and clients with mode="off" are not repaired and have no report.'
-    )
+    if isinstance(source, StreamError) and source.report is not None:
+        return source.report
+    return _delivery(source, "report_of").report
 
 
-def _reports(source: object) -> Iterator[object]:
-    yield getattr(source, "report", None)
+def outcome_of(source: object) -> Outcome:
+    """How a response stream ended, with the response as far as it came.
+
+    Unlike ``get_final_response()``, which raises the same RuntimeError for a response that is correctly
+    incomplete or failed and for a stream that was cut, this tells them apart and never raises for them.
+
+    Args:
+        source: As for :func:`report_of`.
+
+    Returns:
+        The ending, the response and the error; of a stream that is still being read, what has come so far.
+
+    Raises:
+        TypeError: ``source`` belongs to no repaired stream.
+    """
+    if isinstance(source, StreamError) and isinstance(source, openai.APIError):
+        return Outcome("error", source.partial, source)
+    return _delivery(source, "outcome_of").outcome()
+
+
+def _delivery(source: object, function: str) -> Delivery:
     # Of the stream, of a raw response, of the helper's stream (private to the SDK), and itself.
     responses = (getattr(source, name, None) for name in ("response", "http_response", "_response"))
     for response in (*responses, source):
         extensions = getattr(response, "extensions", None)
-        if isinstance(extensions, Mapping):
-            yield extensions.get(REPORT_EXTENSION)
+        found = extensions.get(DELIVERY_EXTENSION) if isinstance(extensions, Mapping) else None
+        if isinstance(found, Delivery):
+            return found
+    raise TypeError(
+        f"{type(source).__name__} belongs to no repaired response stream. {function}() takes the stream of a wrapped "
+        "client (HarmonyOpenAI, AsyncHarmonyOpenAI, wrap()), the stream that the responses.stream() manager gives "
+        "when it is entered, a raw response after parse(), or the error of such a stream. Requests with "
+        'starting_after and clients with mode="off" are not repaired and have no report.'
+    )

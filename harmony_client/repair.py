@@ -20,6 +20,7 @@ from harmony_client.conclusion import Conclusion, OnMismatch
 from harmony_client.endings import TERMINAL_TYPES, broken, failure_of, filled
 from harmony_client.errors import FrameError, LimitError, StreamError
 from harmony_client.items import Preambles, tool_names
+from harmony_client.output import view
 from harmony_client.reader import Deltas, EventReader, speaks_of_an_item
 from harmony_client.report import Report
 from harmony_client.tokens import Lost, TokenReader
@@ -149,6 +150,18 @@ class StreamRepairer:
             return []
         self._conclusion.fail(error)
         return self._hand_out(None)
+
+    def partial(self) -> dict[str, Any] | None:
+        """The response as received so far; ``None`` before it began.
+
+        Returns:
+            A response object whose open items have the status ``in_progress`` and the text handed out so far.
+        """
+        response = self._conclusion.response
+        if response is None:
+            return None
+        output = [{**view(item), **({} if item.closed else {"status": "in_progress"})} for item in self._writer.items]
+        return {**response, "output": output}
 
     def close(self) -> None:
         """The application stops reading: no events, no error; the report says ``closed``."""

@@ -13,7 +13,7 @@ from openai.types.responses import Response
 
 from harmony_client import errors, sse
 from harmony_client.body import MAX_EVENTS_AFTER_DONE
-from harmony_client.client import report_of
+from harmony_client.client import outcome_of, report_of
 from harmony_client.report import Report
 from tests.clients import (
     ASK,
@@ -283,3 +283,58 @@ def test_whatever_bytes_come_the_stream_ends_well_or_with_an_error_of_the_sdk(pi
     with contextlib.suppress(openai.APIError):
         list(client.responses.create(**ASK, stream=True))
     assert [report.ending is not None for report in reports] == [True]
+
+
+# --- the outcome --------------------------------------------------------------------------------------
+
+
+def ended(status: str) -> list[dict[str, Any]]:
+    """The answer's stream with another status."""
+    events = answer()
+    events[-1] = {**events[-1], "type": f"response.{status}", "response": {**events[-1]["response"], "status": status}}
+    return events
+
+
+@both
+@pytest.mark.parametrize("status", ["completed", "incomplete", "failed"])
+async def test_the_outcome_of_a_stream_with_a_terminal_event_is_its_response(kind: str, status: str) -> None:
+    async with entered(Server(ended(status)).client(kind).responses.stream(**ASK)) as stream:
+        events = await events_of(stream)
+        outcome = outcome_of(stream)
+    assert outcome.ending == status
+    assert outcome.error is None
+    assert isinstance(outcome.response, Response)
+    assert outcome.response.status == status
+    assert outcome.response.output_text == text_of(events)
+
+
+@both
+async def test_the_outcome_of_a_cut_stream_is_the_error_with_what_came(kind: str) -> None:
+    stream = await streamed(Server(NO_TERMINAL).client(kind))
+    with pytest.raises(openai.APIConnectionError) as caught:
+        await events_of(stream)
+    for source in (stream, caught.value):
+        outcome = outcome_of(source)
+        assert (outcome.ending, outcome.error) == ("error", caught.value)
+        assert outcome.response is not None
+        assert outcome.response.output_text == '{"city": "Paris"}'
+
+
+@both
+async def test_the_outcome_of_a_stream_in_the_middle_is_what_has_come_so_far(kind: str) -> None:
+    stream = await streamed(Server(answer()).client(kind))
+    assert outcome_of(stream) == (None, None, None)
+    for _ in range(5):
+        await next_of(stream)
+    outcome = outcome_of(stream)
+    assert outcome.ending is None
+    assert outcome.response is not None
+    assert outcome.response.output_text == '{"city":'
+    await result(stream.close())
+    assert outcome_of(stream).ending == "closed"
+    assert outcome_of(stream).response == outcome.response
+
+
+def test_only_a_repaired_stream_has_an_outcome() -> None:
+    with pytest.raises(TypeError, match="outcome_of"):
+        outcome_of(object())

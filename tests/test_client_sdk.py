@@ -168,4 +168,4 @@ CANARIES = {
 
 
 def test_the_public_names_are_the_ones_promised() -> None:
-    assert client_module.__all__ == ["AsyncHarmonyOpenAI", "HarmonyOpenAI", "report_of", "wrap"]
+    assert client_module.__all__ == ["AsyncHarmonyOpenAI", "HarmonyOpenAI", "Outcome", "outcome_of", "report_of", "wrap"]

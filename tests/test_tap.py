@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,9 +20,8 @@ NAME = "engine/1.0"
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tap, "_reported", set())
-    yield
 
 
 class Index:
