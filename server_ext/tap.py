@@ -128,15 +128,19 @@ class Tap:
     Args:
         server: Name and version of the server, `"tensorrt-llm/1.2.1"`.
         read: Reads one engine response of that server; a function of a module, so that it can be pickled.
+
+    Attributes:
+        closed: Whether `close` has given out the last frame: the client has all tokens and knows it.
     """
 
-    __slots__ = ("_frames", "_last", "_read", "server")
+    __slots__ = ("_frames", "_last", "_read", "closed", "server")
 
     def __init__(self, server: str, read: Callable[[Any], EngineOutput]) -> None:
         self.server = server
         self._read = read
         self._frames: TokenFrames | None = TokenFrames(server)
         self._last = EngineOutput(())
+        self.closed = False
 
     @property
     def done(self) -> bool:
@@ -166,10 +170,12 @@ class Tap:
         last = self._last
         end = {"finish_reason": last.finish_reason, "stop_reason": last.stop_reason, "snapshot_error": error and type(error).__name__}
         try:
-            return encode_batch(frames.take((), done=True, **end)).decode()
+            frame = encode_batch(frames.take((), done=True, **end)).decode()
         except Exception as trouble:
             self.stop("last engine response", repr(trouble))
             return ""
+        self.closed = True
+        return frame
 
     def stop(self, symbol: str, problem: object) -> None:
         """Send no more frames for this response, and log why."""

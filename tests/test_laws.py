@@ -263,3 +263,12 @@ def test_observing_leaves_the_events_and_makes_the_same_report(code: str, number
     assert seen.events == shown[: len(seen.events)]
     assert seen.report.verdict == mended.report.verdict
     assert seen.report.repair_codes == mended.report.repair_codes
+
+
+def test_the_table_of_violations_has_a_row_for_every_code() -> None:
+    from pathlib import Path
+
+    from harmony_client.checker_rules import CODES
+
+    table = (Path(__file__).parents[1] / "docs" / "violations.md").read_text(encoding="utf-8")
+    assert [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")] == list(CODES)

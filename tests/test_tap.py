@@ -77,7 +77,7 @@ def test_a_tap_says_how_generation_ended_in_a_frame_of_its_own() -> None:
     assert tapped.done
     end = TokenBatch(2, 3, [], True, "stop", 200002, 3, "ValueError")
     assert tapped.close(ValueError("no text of it")) == encode_batch(end).decode()
-    assert (tapped.done, tapped.close(), tapped.receive(EngineOutput([8]))) == (False, "", "")
+    assert (tapped.done, tapped.closed, tapped.close(), tapped.receive(EngineOutput([8]))) == (False, True, "", "")
 
 
 def test_an_engine_response_without_ids_has_no_frame() -> None:
@@ -124,7 +124,7 @@ def test_after_trouble_a_tap_is_silent_and_one_line_says_why(output: Any, symbol
 def test_an_ending_that_cannot_be_written_is_trouble_too(caplog: pytest.LogCaptureFixture) -> None:
     tapped = Tap(NAME, given_output)
     assert tapped.receive(EngineOutput([1], True, object()))  # type: ignore[arg-type]
-    assert tapped.close() == ""
+    assert (tapped.close(), tapped.closed) == ("", False)
     assert [record.getMessage().split(": ")[1] for record in caplog.records] == ["last engine response"]
 
 

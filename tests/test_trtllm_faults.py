@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from server_ext.recording import Batch, Recording, script
+from server_ext import tap
+from server_ext.recording import Recording, script
 from tests import trtllm_double
-from tests.trtllm_double import CompletionOutput, GenerationResult, Processor
+from tests.trtllm_double import CompletionOutput, Processor
 from tests.trtllm_servers import Modules, Running, Setup, ids_of, serving, split
 
 MAIN = Setup("main", "middleware")
 RELEASED = Setup("1.2", "launcher")
 OLD = Setup("1.1", "launcher")
 HELLO = [200005, 17196, 200008, 13225, 2375, 200002]  # <|channel|>final<|message|>Hello world<|return|>
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tap, "_reported", set())
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -159,22 +165,230 @@ def test_without_an_application_there_is_no_middleware_and_no_harm(caplog: pytes
 
 # --- what is found when it serves ------------------------------------------------------------------------------------------------------
 
-MODEL = {setup: f"reasoning_final@{setup.recordings}:1" for setup in (MAIN, RELEASED, OLD)}
-
 
 @pytest.mark.parametrize("setup", [MAIN, RELEASED, OLD], ids=lambda setup: setup.version)
 def test_an_engine_result_without_its_ids(setup: Setup, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(GenerationResult, "_handle_response", handle_response_of_another_name)
+    monkeypatch.delattr(CompletionOutput, "token_ids_diff")
     with serving(setup) as running:
-        monkeypatch.setattr(trtllm_double.HarmonyAdapter, "parse", lambda *_: None)
-        monkeypatch.setattr(trtllm_double, "CompletionOutput", CompletionOutput)
-        monkeypatch.delattr(CompletionOutput, "token_ids_diff")
-        monkeypatch.setattr(Processor, "process_single_output", frames_without_ids)
-        monkeypatch.setattr(running.server, "openai_responses", running.server.openai_responses)
-        recording = running.server.generator.recordings[MODEL[setup]]
-        if setup is OLD:
-            running.modules["serve.openai_server"].SOURCE = None  # type: ignore[attr-defined]
-        assert_cut(running, recording, 0)
-        assert_cut(running, recording, 0)
+        for recording in running.recordings[:3]:
+            batches, own = split(running.read(recording.name, ask=True)[0])
+            assert (batches, own) == ([], split(running.read(recording.name, ask=False)[0])[1])
     [line] = lines(caplog)
     assert line.startswith(f"tensorrt-llm/{trtllm_double.VERSIONS[setup.version]}: CompletionOutput.token_ids_diff: ")
+
+
+STRANGE = replace(script("strange", [*HELLO[:3], 300_000, *HELLO[3:]], tokens_per_batch=1))
+ENDLESS = replace(script("unending", HELLO, tokens_per_batch=1), finish_reason=object())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("setup", [MAIN, RELEASED, OLD], ids=lambda setup: setup.version)
+def test_ids_and_endings_that_are_none(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(setup, STRANGE, ENDLESS) as running:
+        assert_cut(running, STRANGE, 3)
+        assert_cut(running, ENDLESS, len(HELLO))
+    name = f"tensorrt-llm/{trtllm_double.VERSIONS[setup.version]}"
+    assert [line.split(": ")[:2] for line in lines(caplog)] == [[name, "engine response"], [name, "last engine response"]]
+
+
+def as_tuple(modules: Modules) -> None:
+    own = processor(modules)
+    original = own.process_single_output
+    own.process_single_output = lambda self, res: tuple(original(self, res))
+    handler = trtllm_double.main_streaming_post_processor
+    modules["serve.openai_server"].responses_api_streaming_post_processor = lambda rsp, args: list(handler(rsp, Listed(args)))  # type: ignore[attr-defined]
+
+
+class Listed:
+    """A handler's arguments whose processor returns lists."""
+
+    def __init__(self, args: Any) -> None:
+        self.num_prompt_tokens = None
+        self.streaming_processor = self
+        self._processor = args.streaming_processor
+
+    def process_single_output(self, res: Any) -> list[str]:
+        return list(self._processor.process_single_output(res))
+
+    def get_final_response_non_store(self, res: Any, *args: Any) -> Any:
+        return self._processor.get_final_response_non_store(res, *args)
+
+
+def as_bytes(modules: Modules) -> None:
+    own = processor(modules)
+    original = own.get_final_response_non_store
+    own.get_final_response_non_store = lambda self, res, count=None: original(self, res).encode()
+
+
+@pytest.mark.parametrize(("change", "count"), [(as_tuple, 0), (as_bytes, None)], ids=lambda value: getattr(value, "__name__", ""))
+def test_frames_of_another_type(change: Callable[[Modules], None], count: int | None, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(MAIN, before=change) as running:
+        recording = running.server.generator.recordings["reasoning_final@main:1"]
+        assert_cut(running, recording, len(recording.batches) if count is None else count)
+    assert [line.partition(", ")[0].rpartition(": ")[2] for line in lines(caplog)] == ["returned tuple" if count == 0 else "returned bytes"]
+
+
+def without_cleanup(modules: Modules) -> None:
+    class Adapter(trtllm_double.HarmonyAdapter):
+        cleanup_stream_state = None  # type: ignore[assignment]
+
+    adapter = Adapter()
+    vars(modules["serve.harmony_adapter"]).update(HarmonyAdapter=Adapter, get_harmony_adapter=lambda: adapter)
+
+
+@pytest.mark.parametrize("setup", [MAIN, OLD], ids=lambda setup: setup.version)
+def test_a_parser_that_cannot_be_freed_costs_no_token(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(setup, before=without_cleanup) as running:
+        recording = running.server.generator.recordings[f"reasoning_final@{setup.recordings}:1"]
+        for _ in range(2):
+            batches, _ = split(running.read(recording.name, ask=True)[0])
+            assert ids_of(batches) == [token_id for batch in recording.batches for token_id in batch.token_ids]
+            assert batches[-1].done
+    assert [line.split(": ")[1] for line in lines(caplog)] == ["HarmonyAdapter.cleanup_stream_state"]
+
+
+# --- what the server itself may do -----------------------------------------------------------------------------------------------------
+
+
+def all_in_one(modules: Modules) -> None:
+    """`process_single_output` ends the last list with the terminal frame itself."""
+    own = processor(modules)
+    original = own.process_single_output
+
+    def process_single_output(self: Any, res: Any) -> list[str]:
+        frames: list[str] = original(self, res)
+        return [*frames, self.get_final_response_non_store(res)] if res._done else frames
+
+    own.process_single_output = process_single_output
+    server: Any = modules["serve.openai_server"]
+    server.responses_api_streaming_post_processor = lambda rsp, args: args.streaming_processor.process_single_output(rsp)
+
+
+@pytest.mark.parametrize("scenario", ["reasoning_final", "bad_header", "trimmed_return"])
+def test_the_terminal_frame_may_come_from_either_method(scenario: str) -> None:
+    def body(**options: Any) -> bytes:
+        with serving(MAIN, **options) as running:
+            return running.read(f"{scenario}@main:1", ask=True)[0]
+
+    assert body(before=all_in_one) == body()
+
+
+def failing_at(when: Callable[[Any], bool]) -> Callable[[Modules], None]:
+    def change(modules: Modules) -> None:
+        own = processor(modules)
+        original = own.process_single_output
+
+        def process_single_output(self: Any, res: Any) -> list[str]:
+            if when(res):
+                raise trtllm_double.HarmonyError("stray token")
+            return original(self, res)  # type: ignore[no-any-return]
+
+        own.process_single_output = process_single_output
+
+    return change
+
+
+@pytest.mark.parametrize("scenario", ["reasoning_final", "bad_header"])
+def test_tokens_survive_an_exception_over_the_last_engine_response(scenario: str) -> None:
+    with serving(RELEASED, before=failing_at(lambda res: res._done)) as running:
+        recording = running.server.generator.recordings[f"{scenario}@v12:20"]
+        body, clean = running.read(recording.name, ask=True)
+        batches, _ = split(body)
+        assert ids_of(batches) == [token_id for batch in recording.batches for token_id in batch.token_ids]
+        assert (clean, batches[-1].done, batches[-1].snapshot_error) == (True, True, "HarmonyError")
+
+
+def test_an_exception_in_the_middle_ends_the_stream_as_it_did() -> None:
+    with serving(RELEASED, before=failing_at(lambda res: len(res.outputs[0].token_ids) > 5)) as running:
+        asked, other = (running.read("reasoning_final@v12:1", ask=ask) for ask in (True, False))
+        batches, own = split(asked[0])
+        assert (own, asked[1]) == (other[0], other[1]) == (own, False)
+        assert ids_of(batches) == [
+            t for batch in running.server.generator.recordings["reasoning_final@v12:1"].batches[:5] for t in batch.token_ids
+        ]
+
+
+# --- how it is installed ---------------------------------------------------------------------------------------------------------------
+
+
+def test_installing_twice_is_installing_once() -> None:
+    for version in ("1.1", "1.2", "main"):
+        with trtllm_double.installed(version) as modules:
+            from server_ext.trtllm import TokenTap, install
+            from server_ext.trtllm.hook import install_in_new_servers
+
+            server: Any = modules["serve.openai_server"]
+            names = ("ResponsesStreamingProcessor", "responses_api_process_streaming_events")
+            assert install_in_new_servers()
+            first = [getattr(server, name, None) for name in names], server.OpenAIServer.__init__
+            assert install()
+            assert install_in_new_servers()
+            TokenTap(None)
+            assert ([getattr(server, name, None) for name in names], server.OpenAIServer.__init__) == first
+
+
+def test_a_processor_goes_to_a_worker_by_reference_and_only_if_it_was_asked_for() -> None:
+    with trtllm_double.installed("1.2") as modules:
+        from server_ext import asgi
+        from server_ext.trtllm import install
+
+        assert install()
+        own, made = processor(modules), modules["serve.openai_server"].ResponsesStreamingProcessor
+        request = trtllm_double.ResponsesRequest("m")
+        other = made(request=request, sampling_params=None, model_name="m")
+        assert type(other) is own
+        assert b"server_ext" not in pickle.dumps(other)
+        token = asgi._current.set(asgi.Exchange())
+        asked = made(request=request, sampling_params=None, model_name="m")
+        stranger = made(request=request, sampling_params=None, model_name="m", use_harmony=False)
+        asgi._current.reset(token)
+        assert (type(asked), type(stranger)) == (made, own)
+        assert b"server_ext.trtllm.processor" in pickle.dumps(asked)
+        assert type(pickle.loads(pickle.dumps(asked))) is made
+
+
+async def test_the_function_of_1_1_may_be_called_by_position_and_without_results() -> None:
+    with trtllm_double.installed("1.1"):
+        from server_ext import asgi
+        from server_ext.trtllm.generator import tapped
+
+        class Promise:
+            name = "promise"
+
+            def __aiter__(self) -> Any:
+                return self
+
+            async def __anext__(self) -> Any:
+                raise StopAsyncIteration
+
+            def __await__(self) -> Any:
+                yield from ()
+                return "whole"
+
+        async def events(request: Any, generator: Any) -> Any:
+            async for _ in generator:
+                raise AssertionError
+            yield f"{generator.name} {await generator}"
+
+        token = asgi._current.set(asgi.Exchange())
+        try:
+            frames = [frame async for frame in tapped(events)(trtllm_double.ResponsesRequest("m"), Promise())]
+        finally:
+            asgi._current.reset(token)
+        assert frames == ["promise whole"]
+
+
+async def test_a_call_of_1_1_that_is_not_understood_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    with trtllm_double.installed("1.1"):
+        from server_ext import asgi
+        from server_ext.trtllm.generator import tapped
+
+        async def events(request: Any, source: Any) -> Any:
+            yield source
+
+        token = asgi._current.set(exchange := asgi.Exchange())
+        try:
+            frames = [frame async for frame in tapped(events)(None, "as it was")]
+        finally:
+            asgi._current.reset(token)
+        assert (frames, exchange.active) == (["as it was"], False)
+    assert [line.split(": ")[1] for line in lines(caplog)] == ["process_streaming_events"]

@@ -64,7 +64,7 @@ class TokenProcessor(ResponsesStreamingProcessor):  # type: ignore[misc]
             terminal = super().get_final_response_non_store(final_res, *args, **kwargs)
         except Exception as error:
             last = self._token_tap.close(error)
-            if not last:
+            if not self._token_tap.closed:
                 raise
             log_failed_snapshot(error)
             return last
