@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Any
 
 from harmony_client.errors import LimitError
-from harmony_client.grammar import ABSENT, ItemKind, PartKind, item_kind
+from harmony_client.grammar import ABSENT, ItemKind, PartKind, item_kind, part_kind
 
-__all__ = ["MAX_ITEMS", "MAX_PARTS", "Item", "Part", "kind_of", "merged", "opening", "string", "view"]
+__all__ = ["MAX_ITEMS", "MAX_PARTS", "Item", "Part", "kind_of", "listed_texts", "merged", "opening", "string", "view"]
 
 #: Items of one response. A real one has a handful; each costs memory for the response's whole life.
 MAX_ITEMS = 4096
@@ -154,6 +154,17 @@ def _show_parts(item: Item, family: str, given: Any, shown: dict[str, Any]) -> N
         shown[family] = [
             merged(part.kind.part(part.text), listed[n] if n < len(listed) else None, part.kind) for n, part in enumerate(parts)
         ]
+
+
+def listed_texts(kind: ItemKind, data: Mapping[str, Any]) -> Iterator[tuple[PartKind, int, str]]:
+    """The texts in an item object of the server's: part kind, position in its family, text."""
+    for family in ("content", "summary"):
+        parts = data.get(family)
+        for number, part in enumerate(parts if isinstance(parts, list) else ()):
+            found = part_kind(part, kind)
+            text = part.get(found.text_field) if found is not None else None
+            if found is not None and isinstance(text, str):
+                yield found, number, text
 
 
 def merged(ours: dict[str, Any], given: Any, kind: PartKind) -> dict[str, Any]:

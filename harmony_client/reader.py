@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
-from harmony_client.grammar import ABSENT, CLOSED, FINISHED, ITEM_KINDS, PARTS, ItemKind, PartKind, part_kind
+from harmony_client.grammar import ABSENT, CLOSED, FINISHED, ITEM_KINDS, PARTS, ItemKind, PartKind
 from harmony_client.items import clean_name
-from harmony_client.output import Item, Part, kind_of
+from harmony_client.output import Item, Part, kind_of, listed_texts
 from harmony_client.report import Report
 from harmony_client.resolve import Resolver
 from harmony_client.verify import settle_item
@@ -74,6 +74,7 @@ class EventReader:
         self._report = report
         self._auto = deltas == "auto"
         self._hold = deltas == "hold"
+        self._repeats_deltas = False  # TensorRT-LLM sends the last delta again for an empty batch: wait for what follows
 
     def receive(self, event: dict[str, Any]) -> None:
         """Read one event that :func:`speaks_of_an_item`."""
@@ -133,7 +134,7 @@ class EventReader:
 
     def _decide(self, data: Mapping[str, Any]) -> None:
         """Hold deltas while every announced item has the id ``""``, as TensorRT-LLM's Harmony path sends it."""
-        self._hold = data.get("id") == ""
+        self._hold = self._repeats_deltas = data.get("id") == ""
         if not self._hold:
             self._go_live()
 
@@ -148,13 +149,8 @@ class EventReader:
         if item.kind.name == "function_call" and isinstance(data.get("arguments"), str):
             self._opener(item, item.parts["arguments", 0], data["arguments"])
         elif not item.kind.opaque:
-            for family in ("content", "summary"):
-                parts = data.get(family)
-                for number, part in enumerate(parts if isinstance(parts, list) else ()):
-                    kind = part_kind(part, item.kind)
-                    text = part.get(kind.text_field) if kind is not None else None
-                    if kind is not None and isinstance(text, str):
-                        self._opener(item, item.part(kind, number), text)
+            for kind, number, text in listed_texts(item.kind, data):
+                self._opener(item, item.part(kind, number), text)
 
     def _opener(self, item: Item, part: Part, text: str) -> None:
         """Text inside an announcement: servers repeat it in the first delta, or do not. Wait and see."""
@@ -242,7 +238,8 @@ class EventReader:
             self.items.native[item].openers.discard(part)
             if part.held == [text]:
                 part.held.clear()
-        if self._hold:
+        again = self._repeats_deltas and not part.held and part.chunks[-1:] == [text]
+        if self._hold or again:
             self._writer.hold(part, text)
         else:
             self._writer.release(item, part)

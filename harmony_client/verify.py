@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harmony_client.errors import LimitError
-from harmony_client.grammar import part_kind
 from harmony_client.items import clean_name
-from harmony_client.output import MAX_ITEMS, Item, kind_of, string
+from harmony_client.output import MAX_ITEMS, Item, kind_of, listed_texts, string
 from harmony_client.report import Difference, Report
 from harmony_client.writer import Writer
 
@@ -261,13 +260,8 @@ def settle_item(writer: Writer, item: Item, data: Mapping[str, Any]) -> bool:
         if isinstance(data.get("arguments"), str):
             proved = writer.settle(item, item.parts["arguments", 0], data["arguments"])
         return proved
-    for family in ("content", "summary"):
-        parts = data.get(family)
-        for number, part in enumerate(parts if isinstance(parts, list) else ()):
-            kind = part_kind(part, item.kind)
-            text = part.get(kind.text_field) if kind is not None else None
-            if kind is not None and isinstance(text, str):
-                proved |= writer.settle(item, item.part(kind, number), text)
+    for kind, number, text in listed_texts(item.kind, data):
+        proved |= writer.settle(item, item.part(kind, number), text)
     return proved
 
 
