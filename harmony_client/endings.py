@@ -55,7 +55,7 @@ def filled(response: Mapping[str, Any], report: Report, seed: Mapping[str, Any] 
         report.note("field-filled", None, ", ".join(missing))
     if not isinstance(own["id"], str) or not own["id"]:
         item = (seed or {}).get("item")
-        first = (seed or {}).get("item_id") or (item.get("id") if isinstance(item, Mapping) else "")
+        first = (seed or {}).get("item_id") or (item.get("id") if isinstance(item, Mapping) else None) or seed
         own["id"] = "resp_" + hashlib.sha256(repr(first).encode("utf-8", "replace")).hexdigest()[:32]
     if not isinstance(own["output"], list):
         own["output"] = []

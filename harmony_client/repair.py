@@ -266,23 +266,22 @@ class StreamRepairer:
             self.report.note("frame-refused", None, error.code)
             self._lose(str(error))
             return
-        if self._conclusion.tokens is None:
-            if self._item_events or batch.batch != 0 or batch.start != 0:
-                self.report.note("frame-late", None, "")
-                return
-            self._begin_tokens()
-        assert self._conclusion.tokens is not None
+        if self._conclusion.tokens is None and (self._item_events or batch.batch != 0 or batch.start != 0):
+            self.report.note("frame-late", None, "")
+            return
         try:
-            self._conclusion.tokens.receive(batch)
+            (self._conclusion.tokens or self._begin_tokens(event)).receive(batch)
         except Lost as lost:
             self._lose(str(lost))
 
-    def _begin_tokens(self) -> None:
+    def _begin_tokens(self, event: Mapping[str, Any]) -> TokenReader:
         if self._conclusion.response is None:
-            self._created({})
-        self._conclusion.tokens = TokenReader(self._writer, self.report, self._tools or frozenset(), self._preambles)
+            self._created({}, seed=event)
+        tokens = TokenReader(self._writer, self.report, self._tools or frozenset(), self._preambles)
+        self._conclusion.tokens = tokens
         self._writer.noting = False
         self.report.mode = self.report.basis = "tokens"
+        return tokens
 
     def _lose(self, reason: str) -> None:
         if self._conclusion.tokens is not None and self.report.mode == "tokens":
