@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict, get_args
 
+from harmony_client.reference import prepare
 from harmony_client.report import Report
 
 __all__ = ["OPTION_NAMES", "Deltas", "Mode", "OnDisconnect", "OnMismatch", "OptionDict", "Preambles", "RepairOptions"]
@@ -36,6 +37,7 @@ class OptionDict(TypedDict, total=False):
     on_mismatch: OnMismatch
     on_disconnect: OnDisconnect
     on_report: Callable[[Report], object] | None
+    reference: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,7 @@ class RepairOptions:
     :class:`harmony_client.client.HarmonyOpenAI` says what each option means.
 
     Raises:
+        ImportError: ``reference`` is set, and openai-harmony is not installed.
         TypeError: ``on_report`` is a coroutine function.
         ValueError: An option has a value that does not exist.
     """
@@ -56,6 +59,7 @@ class RepairOptions:
     on_mismatch: OnMismatch = "warn"
     on_disconnect: OnDisconnect = "error"
     on_report: Callable[[Report], object] | None = None
+    reference: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -64,6 +68,8 @@ class RepairOptions:
                 raise ValueError(f"{name} must be one of {allowed}, not {getattr(self, name)!r}")
         if inspect.iscoroutinefunction(self.on_report):
             raise TypeError("on_report must be a plain function: it is called between two events")
+        if self.reference:
+            prepare()
 
 
 #: The names of all options.

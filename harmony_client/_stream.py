@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import openai
+from anyio import to_thread
 from openai import AsyncStream, Stream
 from openai.types.responses import Response
 
@@ -20,13 +21,18 @@ from harmony_client._options import RepairOptions
 from harmony_client._sdk_errors import to_sdk_error, transport_errors
 from harmony_client.body import RepairedBody
 from harmony_client.endings import TERMINAL_TYPES
+from harmony_client.reference import compare
 from harmony_client.repair import StreamRepairer
-from harmony_client.report import Report
+from harmony_client.report import Reference, Report
+from harmony_client.tokens import Evidence
 
 __all__ = ["DELIVERY_EXTENSION", "AsyncRepairedStream", "Outcome", "RepairedStream"]
 
 #: Key of the delivery in the ``extensions`` of the HTTP response, where wrappers of the stream find it.
 DELIVERY_EXTENSION = "harmony_client.delivery"
+
+#: Among the events of an asynchronous stream: openai-harmony is to be asked before the next one is taken.
+_ASK_REFERENCE: Final = object()
 
 _T = TypeVar("_T")
 _log = logging.getLogger("harmony_client")
@@ -48,14 +54,23 @@ class Outcome(NamedTuple):
 
 
 class Delivery:
-    """What both streams share: one body, its event objects, its report, its error."""
+    """What both streams share: one body, its event objects, its report, its error.
 
-    def __init__(self, response: Any, client: object, request: object) -> None:
+    Args:
+        response: The HTTP response.
+        client: The wrapped client.
+        request: The SDK's description of the request.
+        inline: Whether openai-harmony is asked here, where the option ``reference`` is set. If not,
+            :data:`_ASK_REFERENCE` comes among the events, and the shell calls :meth:`receive_reference`.
+    """
+
+    def __init__(self, response: Any, client: object, request: object, *, inline: bool = True) -> None:
         options = getattr(client, "_harmony", None) or RepairOptions()
         self._response = response
-        self._on_report = options.on_report
+        self._options = options
+        self._inline = inline
         self._objects = EventFactory(response, strict=getattr(client, "_strict_response_validation", False))
-        self._body = RepairedBody(_repairer(options, response, request))
+        self._body = RepairedBody(_repairer(options, response, request), response.headers.get("content-type", ""))
         self._concluded = False
         self._cut_short = False
         self.closing = False  #: the application has called close() on the stream
@@ -103,17 +118,32 @@ class Delivery:
         self._concluded = True
         self._cut_short = not self._body.finished
         self._body.close()
-        if self._on_report is not None:
+        if self._options.reference and self.report.reference is None:
+            self.receive_reference(Reference("unverifiable", "the stream ended before openai-harmony was asked"))
+        if self._options.on_report is not None:
             try:
-                self._on_report(self.report)
+                self._options.on_report(self.report)
             except Exception:
                 _log.exception("on_report raised; the stream goes on")
+
+    def evidence(self) -> Evidence | None:
+        """What openai-harmony is asked about."""
+        return self._body.repairer.evidence()
+
+    def receive_reference(self, reference: Reference) -> None:
+        """Take openai-harmony's answer."""
+        self.report.reference = reference
+        if reference.verdict == "mismatch" and self._options.on_mismatch != "ignore":
+            count = len(reference.differences)
+            _log.warning("response %s: openai-harmony reads %d field(s) of the same tokens otherwise", self.report.response_id, count)
 
     def _hand_out(self, batches: Iterator[list[dict[str, Any]]]) -> Iterator[Any]:
         build = self._objects.event
         body = self._body
         for events in batches:
             if body.finished:  # before the terminal event is seen: agent frameworks close the stream on it
+                if self._options.reference:
+                    yield from self._ask_reference()
                 self.conclude()
             for event in events:
                 built = build(event)
@@ -128,6 +158,13 @@ class Delivery:
             if self.over:
                 return
 
+    def _ask_reference(self) -> Iterator[Any]:
+        evidence = self.evidence()
+        if self._inline or evidence is None:
+            self.receive_reference(compare(evidence))
+        else:
+            yield _ASK_REFERENCE
+
 
 def _repairer(options: RepairOptions, response: Any, request: object) -> StreamRepairer:
     return StreamRepairer(
@@ -137,15 +174,29 @@ def _repairer(options: RepairOptions, response: Any, request: object) -> StreamR
         deltas=options.deltas,
         on_mismatch=options.on_mismatch,
         on_disconnect=options.on_disconnect,
+        structured=_is_structured(request),
         tokens_requested=response.request.headers.get(wire.HEADER) == wire.HEADER_VALUE,
         tokens_offered=wire.HEADER in response.headers,
+        keep_tokens=options.reference,
     )
+
+
+def _in_body(request: object, name: str) -> object:
+    """A field of a request's body; ``None`` if it has none."""
+    bodies = (getattr(request, "extra_json", None), getattr(request, "json_data", None))
+    return next((body[name] for body in bodies if isinstance(body, Mapping) and name in body), None)
+
+
+def _is_structured(request: object) -> bool:
+    """Whether a request asks for an answer by a JSON schema, as ``text_format`` does."""
+    text = _in_body(request, "text")
+    form = text.get("format") if isinstance(text, Mapping) else None
+    return isinstance(form, Mapping) and form.get("type") == "json_schema"
 
 
 def _declared_tools(request: object) -> list[Mapping[str, Any]] | None:
     """The tools in a request's body; ``None`` if it declares none, as a retrieved response's does not."""
-    bodies = (getattr(request, "extra_json", None), getattr(request, "json_data", None))
-    tools = next((body["tools"] for body in bodies if isinstance(body, Mapping) and "tools" in body), None)
+    tools = _in_body(request, "tools")
     if not isinstance(tools, list | tuple):
         return None
     return [tool for tool in tools if isinstance(tool, Mapping)]
@@ -215,7 +266,7 @@ class AsyncRepairedStream(AsyncStream[_T]):
     _iterator: Any  # the generator that the SDK makes of __stream__
 
     def __init__(self, *, cast_to: type[_T], response: Any, client: openai.AsyncOpenAI, options: Any = None) -> None:
-        self._delivery = Delivery(response, client, options)
+        self._delivery = Delivery(response, client, options, inline=False)
         super().__init__(cast_to=cast_to, response=response, client=client, options=options)
         self._close_response = response.aclose
         response.aclose = self._closed_outside  # as above
@@ -227,12 +278,15 @@ class AsyncRepairedStream(AsyncStream[_T]):
 
     async def __stream__(self) -> AsyncIterator[_T]:
         delivery, chunks = self._delivery, self.response.aiter_bytes()
+        data: bytes | None = b""
         try:
-            while not delivery.over and (data := await self._read(chunks)) is not None:
-                for event in delivery.receive_data(data):
-                    yield event
-            for event in delivery.receive_eof():
-                yield event
+            while data is not None and not delivery.over:
+                data = await self._read(chunks)
+                for event in delivery.receive_eof() if data is None else delivery.receive_data(data):
+                    if event is _ASK_REFERENCE:
+                        delivery.receive_reference(await to_thread.run_sync(compare, delivery.evidence()))
+                    else:
+                        yield event
         finally:
             try:
                 await self._close_response()

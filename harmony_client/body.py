@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from harmony_client.errors import LimitError, StreamError
+from harmony_client.errors import LimitError, ServerError, StreamError
 from harmony_client.sse import Marker, ServerSentEvent, SSEDecoder, read_payload
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ __all__ = ["MAX_EVENTS_AFTER_DONE", "RepairedBody"]
 #: A ``[DONE]`` that came too early is passed over, but a server that never ends is not waited for.
 MAX_EVENTS_AFTER_DONE: Final = 64
 
+_HEAD_BYTES: Final = 500  #: of a body that is no event stream, kept for its error
+
 _log = logging.getLogger("harmony_client")
 
 
@@ -31,12 +33,15 @@ class RepairedBody:
 
     Args:
         repairer: The repairer of this response, fresh.
+        content_type: What the server says the body is; for the error if it is no event stream.
     """
 
-    __slots__ = ("_decoder", "_events_after_done", "repairer")
+    __slots__ = ("_content_type", "_decoder", "_events_after_done", "_head", "repairer")
 
-    def __init__(self, repairer: StreamRepairer) -> None:
+    def __init__(self, repairer: StreamRepairer, content_type: str = "") -> None:
         self.repairer = repairer
+        self._content_type = content_type
+        self._head = b""
         self._decoder = SSEDecoder()
         self._events_after_done: int | None = None
 
@@ -63,6 +68,8 @@ class RepairedBody:
             not looked at before the next list is asked for, so an application that stops early has
             not "received" what lay behind. Stop for good once :attr:`finished`.
         """
+        if len(self._head) < _HEAD_BYTES:
+            self._head = (self._head + data)[:_HEAD_BYTES]
         try:
             events = self._decoder.receive_data(data)
         except LimitError as error:
@@ -80,8 +87,19 @@ class RepairedBody:
         last = self._decoder.receive_eof()
         if last is not None:
             yield self._receive(last, cut=True)
-        if not self.finished:
+        if self.finished:
+            return
+        if error is None and self._head.strip() and not self.report.events_received:
+            yield self.repairer.receive_error(self._not_a_stream())
+        else:
             yield self.repairer.receive_eof(error)
+
+    def _not_a_stream(self) -> StreamError:
+        """The error for a body without a single event: a page of a proxy, say. Asking again gives the same."""
+        what = f" but {self._content_type}" if self._content_type else ""
+        failure = ServerError(f"the body of the response is no event stream{what}", code="not-a-stream")
+        failure.body = self._head.decode("utf-8", "replace")
+        return failure
 
     def close(self) -> None:
         """The application stops reading; the report ends here unless it had ended before."""

@@ -121,6 +121,7 @@ class _Constructed(_Repairing):
         on_mismatch: OnMismatch = "warn",
         on_disconnect: OnDisconnect = "error",
         on_report: Callable[[Report], object] | None = None,
+        reference: bool = False,
         **sdk_options: Any,
     ) -> None:
         self._harmony = RepairOptions(
@@ -131,6 +132,7 @@ class _Constructed(_Repairing):
             on_mismatch=on_mismatch,
             on_disconnect=on_disconnect,
             on_report=on_report,
+            reference=reference,
         )
         super().__init__(**sdk_options)
 
@@ -153,9 +155,14 @@ class HarmonyOpenAI(_Constructed, openai.OpenAI):
             ``response.incomplete`` event (``"incomplete"``).
         on_report: Called once per stream with its report when that is final: before the terminal event
             is handed out, or when the stream is closed. A plain function; what it raises is logged.
+        reference: Have openai-harmony read all tokens once more before the terminal event is handed out (of
+            an asynchronous client: in a thread); ``report.reference`` says what it reads otherwise. Needs
+            the extra ``harmony``. The first client that is made with it loads openai-harmony, which stops
+            the whole process for half a second, so make it before an event loop runs.
         sdk_options: Every argument of ``openai.OpenAI``.
 
     Raises:
+        ImportError: ``reference`` is set, and openai-harmony is not installed.
         TypeError: ``on_report`` is a coroutine function.
         ValueError: An option has a value that does not exist.
     """
@@ -198,6 +205,9 @@ def wrap(client: ClientT, **options: Unpack[OptionDict]) -> ClientT:
             # The SDK keeps its resources (client.responses, …) as cached properties bound to the old client.
             if not isinstance(getattr(cls, name, None), cached_property):
                 setattr(wrapped, name, value)
+    unknown = sorted(options.keys() - OPTION_NAMES)
+    if unknown:
+        raise TypeError(f"wrap() has no option {', '.join(unknown)}; it has {', '.join(sorted(OPTION_NAMES))}")
     wrapped._harmony = replace(getattr(client, "_harmony", RepairOptions()), **options)
     return wrapped  # type: ignore[no-any-return]
 

@@ -75,7 +75,7 @@ class Conclusion:
         own["output"] = rebuilt(self._writer, self._report, snapshot, response.get("output"), status)
         if own.get("status") != status:
             own["status"] = status
-        if status == "incomplete" and not own.get("incomplete_details"):
+        if status == "incomplete" and not own.get("incomplete_details") and self.answered:
             own["incomplete_details"] = self._details()
         self._report.verdict = "mismatch" if self._report.unexpected_differences else "match"
         self._end(name, own, event)
@@ -115,7 +115,7 @@ class Conclusion:
         self.close_all(status)
         status = self._by_items(status)
         output = [view(item) for item in self._writer.items]
-        details = self._details() if status == "incomplete" else None
+        details = self._details() if status == "incomplete" and self.answered else None
         self._end(f"response.{status}", {**(self.response or {}), "status": status, "output": output, "incomplete_details": details}, None)
 
     # --- with an error ----------------------------------------------------------------------------
@@ -137,8 +137,11 @@ class Conclusion:
     def own(self, response: Mapping[str, Any]) -> dict[str, Any]:
         """A response object of the server's under the id that the application knows."""
         own = filled(response, self._report)
-        if response.get("id") != self._writer.response_id:
+        given = response.get("id")
+        if given != self._writer.response_id:
             self._report.note("response-id-rewritten", None, "")
+            if isinstance(given, str) and given:
+                self._report.ids[given] = self._writer.response_id
         own["id"] = self._writer.response_id
         return own
 
@@ -164,7 +167,7 @@ class Conclusion:
             self._report.differences.append(Difference(None, "status", status, given, vllm, reason))
 
     def _details(self) -> dict[str, Any] | None:
-        return {"reason": "max_output_tokens"} if self._report.finish_reason in (None, "length") else None
+        return {"reason": "max_output_tokens"} if self._report.finish_reason == "length" else None
 
     def _end(self, name: str, response: dict[str, Any], event: dict[str, Any] | None) -> None:
         """Send the terminal event, unless it must not be."""

@@ -127,7 +127,8 @@ def failure_of(event: Mapping[str, Any]) -> ServerError:
     """The error for an ``error`` event, a chat-style error object, or a JSON error body."""
     inner = event.get("error")
     source: Mapping[str, Any] = inner if isinstance(inner, Mapping) else event
-    message = source.get("message") if isinstance(source.get("message"), str) else inner if isinstance(inner, str) else None
+    found = [value for value in (source.get("message"), inner, source.get("detail")) if isinstance(value, str)]
+    message = found[0] if found else None
     code = source.get("code") or source.get("type")
     retryable = str(code) in _RETRYABLE or str(code).startswith("5")
     error = ServerError(f"the server reported an error: {message or 'no message'}", code="server-error", retryable=retryable)

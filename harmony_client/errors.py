@@ -62,6 +62,17 @@ class StreamError(Exception):
         self.partial = partial
         self.report = report
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors cross processes: they pickle without calling ``__init__``."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(cls: type[StreamError], args: tuple[Any, ...], state: dict[str, Any]) -> StreamError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
 
 class ServerError(StreamError):
     """The server reported an error inside the stream.

@@ -51,7 +51,7 @@ class Part:
 class Item:
     """An output item: announced once, closed once, under one index and one id."""
 
-    __slots__ = ("call_id", "closed", "data", "id", "index", "kind", "name", "native_index", "parts", "status")
+    __slots__ = ("call_id", "closed", "cut", "data", "id", "index", "kind", "name", "native_index", "parts", "status")
 
     def __init__(self, kind: ItemKind, data: Mapping[str, Any]) -> None:
         self.kind = kind
@@ -63,6 +63,7 @@ class Item:
         self.native_index: int | None = None  # the server's output_index for it
         self.parts: dict[tuple[str, int], Part] = {}
         self.closed = False
+        self.cut = False  # it is being closed as incomplete
         self.status: str | None = None
 
     def part(self, kind: PartKind, index: int = 0) -> Part:

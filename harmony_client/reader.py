@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
-from harmony_client.grammar import ABSENT, CLOSED, FINISHED, ITEM_KINDS, PARTS, ItemKind, PartKind
+from harmony_client.grammar import ABSENT, CLOSED, FINISHED, ITEM_KINDS, OPEN, PARTS, ItemKind, PartKind
 from harmony_client.items import clean_name
-from harmony_client.output import Item, Part, kind_of, listed_texts
-from harmony_client.report import Report
+from harmony_client.output import Item, Part, kind_of, listed_texts, string
+from harmony_client.report import Dropped, Report
 from harmony_client.resolve import Resolver
 from harmony_client.verify import settle_item
 from harmony_client.writer import Writer
@@ -122,8 +122,14 @@ class EventReader:
         kind = kind_of(data)
         index = event.get("output_index")
         item = self.items.announced_before(kind, data, index)
+        waiting = next((call for call in self._writer.pending if call.kind.name == kind.name), None) if item is None else None
         if item is not None:
             self._report.note("duplicate-dropped", item.index, "")
+        elif waiting is not None and clean_name(string(data.get("name"))):  # its deltas came first
+            item = waiting
+            item.data, item.name = data, clean_name(string(data.get("name")))
+            self._writer.announce(item, event)
+            self.items.learn(item, data)
         else:
             if self._auto:
                 self._decide(data)
@@ -142,7 +148,8 @@ class EventReader:
         self._auto = self._hold = False
         for item in list(self._writer.own_items()):
             for part in item.parts.values():
-                self._writer.release(item, part)
+                if part not in self.items.native[item].openers:
+                    self._writer.release(item, part)
 
     def _opening_text(self, item: Item, data: Mapping[str, Any]) -> None:
         """Text that came inside the announcement."""
@@ -209,14 +216,21 @@ class EventReader:
         part = native.parts.get(key)
         if part is not None and part.state != CLOSED:
             return part
+        if part is not None and announced:  # not a repeat of an event: those were dropped before
+            native.reopened.add(key)
+            return None
         siblings = item.family(kind.family)
         newest = siblings[-1] if siblings else None
-        if newest is not None and (newest.state == ABSENT or (newest.state != CLOSED and not announced)):
+        known = part is not None or (newest is not None and key[1] is None)
+        if newest is not None and (
+            newest.state == ABSENT or (not announced and newest.state == OPEN) or (known and newest.state == FINISHED)
+        ):
             if announced:
                 native.parts[key] = newest
             return newest
-        if part is not None or (newest is not None and key[1] is None):
+        if known and key not in native.reopened:
             return None
+        native.reopened.discard(key)
         if whole and any(sibling.streamed == whole for sibling in siblings):
             return None
         part = item.part(kind, len(siblings))
@@ -254,15 +268,16 @@ class EventReader:
             self._go_live()
         item = self._owner(event, kind)
         part = self._part_of(item, kind, event)
-        if part is None:
+        if part is None or part.state in (FINISHED, CLOSED):
             self._report.note("late-text-dropped", item.index, "")
+            self._report.dropped.append(Dropped(text, "late"))
         else:
             self._give(item, part, text, event)
 
     def _text_done(self, event: dict[str, Any], kind: PartKind) -> None:
         whole = event.get(kind.text_field)
         owner = _OWNERS[kind.type]
-        item = self.items.resolve(event, owner, {}, kind.type)
+        item = self.items.resolve(event, owner, {}, kind.type, whole=True)
         if item is None and isinstance(whole, str) and self.items.has_finished(owner, whole):
             self._report.note("duplicate-dropped", None, "")
             return

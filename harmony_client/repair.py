@@ -23,7 +23,7 @@ from harmony_client.items import Preambles, tool_names
 from harmony_client.output import view
 from harmony_client.reader import Deltas, EventReader, speaks_of_an_item
 from harmony_client.report import Report
-from harmony_client.tokens import Lost, TokenReader
+from harmony_client.tokens import Evidence, Lost, TokenReader
 from harmony_client.wire import EVENT_TYPE, decode_batch
 from harmony_client.writer import Writer
 
@@ -31,8 +31,9 @@ __all__ = ["MAX_EARLY_EVENTS", "StreamRepairer"]
 
 #: Events before ``response.created``: they have to be held, so there must be an end to them.
 MAX_EARLY_EVENTS = 10_000
-#: How far back a repeated event is recognised.
+#: How far back a repeated event is recognised, and how far a repeated delta is.
 _RECENT = 8
+_RECENT_DELTAS = 4096
 
 OnDisconnect = Literal["error", "incomplete"]
 
@@ -57,8 +58,11 @@ class StreamRepairer:
         on_mismatch: What to do when the terminal response contradicts what was streamed: ``warn``
             (logger ``harmony_client``), ``raise`` (``failure`` instead of the terminal event), ``ignore``.
         on_disconnect: ``error``, or ``incomplete``: a broken connection ends in ``response.incomplete``.
+        structured: The reader parses each ``output_text.done`` as JSON, as the SDK's helper does with a
+            ``text_format``: a cut answer gets none, since the parser would raise before the ending is seen.
         tokens_requested: Whether token batches were asked for, for the report.
         tokens_offered: Whether the server said it would send them, for the report.
+        keep_tokens: Keep all token ids, for :meth:`evidence`.
 
     Attributes:
         report: What was done; final once ``finished``.
@@ -73,20 +77,25 @@ class StreamRepairer:
         deltas: Deltas = "auto",
         on_mismatch: OnMismatch = "warn",
         on_disconnect: OnDisconnect = "error",
+        structured: bool = False,
         tokens_requested: bool | None = None,
         tokens_offered: bool | None = None,
+        keep_tokens: bool = False,
     ) -> None:
         self.report = Report(tokens_requested=tokens_requested, tokens_offered=tokens_offered)
         self._writer = Writer(self.report.note)
+        self._writer.structured = structured
         self._reader = EventReader(self._writer, self.report, deltas)
         self._conclusion = Conclusion(self._writer, self.report, self._reader.items, on_mismatch)
         self._tools = None if tools is None else tool_names(tools)
         self._observe = mode == "observe"
         self._preambles: Preambles = preambles
         self._on_disconnect = on_disconnect
+        self._keep_tokens = keep_tokens
         self._passed: set[str] = set()
         self._early: list[dict[str, Any]] = []
         self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT)
+        self._deltas: dict[int, int] = {}  # hashes of the last deltas, by sequence_number
         self._highest = -1
         self._numbered = True
         self._item_events = False
@@ -163,6 +172,15 @@ class StreamRepairer:
         output = [{**view(item), **({} if item.closed else {"status": "in_progress"})} for item in self._writer.items]
         return {**response, "output": output}
 
+    def evidence(self) -> Evidence | None:
+        """All tokens and what was made of them, for :func:`harmony_client.reference.compare`.
+
+        Returns:
+            ``None`` unless ``keep_tokens`` is set and all tokens of the response came, in order.
+        """
+        tokens = self._conclusion.tokens
+        return tokens.evidence() if tokens is not None and self.report.mode == "tokens" else None
+
     def close(self) -> None:
         """The application stops reading: no events, no error; the report says ``closed``."""
         if not self.finished:
@@ -211,7 +229,10 @@ class StreamRepairer:
         return True
 
     def _untyped(self, event: dict[str, Any]) -> None:
-        if event.get("error"):
+        if event.get("object") == "response" and isinstance(event.get("output"), list):  # the server did not stream
+            status = event.get("status")
+            self._receive({"type": f"response.{status if status in ('incomplete', 'failed') else 'completed'}", "response": event})
+        elif event.get("error") or event.get("object") == "error" or "detail" in event or {"message", "code"} <= set(event):
             self._conclusion.fail(failure_of(event))
         else:
             self.report.note("event-malformed", None, "")
@@ -221,9 +242,15 @@ class StreamRepairer:
         number = event.get("sequence_number")
         if type(number) is not int or number < 0 or not self._numbered:
             return False
+        delta = event.get("delta")
+        print_ = hash((event["type"], delta)) if isinstance(delta, str) else None
         if number > self._highest:
             self._highest = number
-        elif any(event == recent for recent in self._recent):
+            if print_ is not None:
+                self._deltas[number] = print_
+                if len(self._deltas) > _RECENT_DELTAS:
+                    del self._deltas[next(iter(self._deltas))]
+        elif any(event == recent for recent in self._recent) or (print_ is not None and self._deltas.get(number) == print_):
             return True
         elif self._recent and self._recent[-1].get("sequence_number") == number:
             self._numbered = False  # one number for different events: numbers say nothing here
@@ -234,7 +261,8 @@ class StreamRepairer:
         given = event.get("response")
         response = given if isinstance(given, Mapping) else {}
         if name in self._passed:
-            self.report.note("duplicate-dropped" if _same_id(response, self._conclusion.response) else "terminal-repeated", None, "")
+            second = name == "response.created" and not _same_id(response, self._conclusion.response)
+            self.report.note("terminal-repeated" if second else "duplicate-dropped")
             return
         self._passed.add(name)
         if name == "response.created":
@@ -277,7 +305,7 @@ class StreamRepairer:
     def _begin_tokens(self, event: Mapping[str, Any]) -> TokenReader:
         if self._conclusion.response is None:
             self._created({}, seed=event)
-        tokens = TokenReader(self._writer, self.report, self._tools or frozenset(), self._preambles)
+        tokens = TokenReader(self._writer, self.report, self._tools or frozenset(), self._preambles, keep=self._keep_tokens)
         self._conclusion.tokens = tokens
         self._writer.noting = False
         self.report.mode = self.report.basis = "tokens"
@@ -342,6 +370,7 @@ class StreamRepairer:
         elif error is None and conclusion.tokens is None and self._writer.all_closed:
             conclusion.synthesize("completed")
         elif self._on_disconnect == "incomplete" and conclusion.response is not None:
+            self.report.error = broken(error).code
             conclusion.synthesize("incomplete")
         else:
             conclusion.fail(broken(error))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-__all__ = ["DIFFERENCES", "REPAIRS", "Difference", "Dropped", "Repair", "Report"]
+__all__ = ["DIFFERENCES", "REPAIRS", "Difference", "Dropped", "Reference", "ReferenceDifference", "Repair", "Report"]
 
 Verdict = Literal["match", "mismatch", "unverifiable"]
 Mode = Literal["tokens", "lost", "events"]
@@ -34,6 +34,8 @@ REPAIRS: dict[str, str] = {
     "event-renamed": "An event type of another dialect was given its standard name.",
     "part-type-fixed": "A content part had a type that does not fit its item.",
     "name-cleaned": "Harmony markup was removed from a tool name.",
+    "name-rewritten": "A call was named other than it was announced.",
+    "text-done-withheld": "A cut answer in structured output got no output_text.done, which the SDK would parse and raise on.",
     "opener-emptied": "Text that came inside an opening event was moved into a delta.",
     "duplicate-dropped": "An event that had been received before was dropped.",
     "null-delta-dropped": "A delta that is not a string was dropped.",
@@ -49,7 +51,7 @@ REPAIRS: dict[str, str] = {
     "output-rebuilt": "The terminal response's output was null, empty, short, or out of order and was rebuilt.",
     "output-ids-rewritten": "The terminal response listed items under ids other than the streamed ones.",
     "terminal-synthesized": "The stream had no usable terminal event; one was made from what was received.",
-    "terminal-repeated": "A further terminal event or a second response was ignored.",
+    "terminal-repeated": "A further terminal event, or a second response in the stream, was ignored.",
     "error-swallowed": "The server's error was replaced by the answer, which was complete in the tokens.",
     "header-recovered": "A message header was malformed; the message was kept.",
     "recipient-unknown": "A message for a recipient that is no declared tool was shown as a function call.",
@@ -121,11 +123,46 @@ class Dropped:
     Attributes:
         text: What the tokens spelled.
         reason: Why it is no item's text: ``between-messages``, ``garbage-header``, ``cut-header``,
-            ``header-words``, ``role``, or ``bad-id``.
+            ``header-words``, ``role``, ``bad-id``, or ``late`` (it came for a part that was closed).
     """
 
     text: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceDifference:
+    """One Harmony message that openai-harmony reads otherwise.
+
+    Attributes:
+        message: 0-based number of the message in the model's output.
+        field: ``message`` (only one side has it), ``kind``, ``name`` or ``text``.
+        streamed: What was streamed.
+        reference: What openai-harmony makes of the same tokens.
+        expected: Whether the output is malformed there, so that the two may read it differently.
+    """
+
+    message: int
+    field: str
+    streamed: str
+    reference: str
+    expected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What openai-harmony, given the same tokens, says of a stream (option ``reference=True``).
+
+    Attributes:
+        verdict: ``match``: it reads what was streamed, or the output is malformed where it does not.
+            ``mismatch``: it reads something else. ``unverifiable``: it could not be asked.
+        reason: Why it could not be asked, or ``""``.
+        differences: The messages that it reads otherwise.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+    differences: tuple[ReferenceDifference, ...] = ()
 
 
 @dataclass(slots=True)
@@ -150,7 +187,7 @@ class Report:
         ending: How the stream ended for the application: ``completed``, ``incomplete``, ``failed``,
             ``cancelled`` (terminal events), ``error`` (an exception) or ``closed`` (by the
             application); ``None`` while it runs.
-        error: The error's code if ``ending`` is ``error``.
+        error: The error's code if ``ending`` is ``error``; also where ``on_disconnect="incomplete"`` replaced it.
         repairs: What was repaired, one entry per code and item.
         differences: Where streamed items and snapshot differ.
         dropped: Text of the model's output that is part of no item.
@@ -161,6 +198,7 @@ class Report:
         events_sent: Number of events handed out.
         skipped_data: Number of SSE records that were no JSON object and were skipped.
         server_response: The server's own terminal response, untouched, or ``None``.
+        reference: What openai-harmony says of the same tokens, with the option ``reference=True``; else ``None``.
     """
 
     verdict: Verdict = "unverifiable"
@@ -185,6 +223,7 @@ class Report:
     events_sent: int = 0
     skipped_data: int = 0
     server_response: dict[str, Any] | None = field(default=None, repr=False)
+    reference: Reference | None = None
     _index: dict[tuple[str, int | None], Repair] = field(default_factory=dict, repr=False, compare=False)
 
     def note(self, code: str, output_index: int | None = None, detail: str = "") -> None:
@@ -216,8 +255,9 @@ class Report:
         plain["repairs"] = [asdict(entry) for entry in self.repairs]
         plain["differences"] = [asdict(entry) for entry in self.differences]
         plain["dropped"] = [asdict(entry) for entry in self.dropped]
+        plain["reference"] = None if self.reference is None else asdict(self.reference)
         return plain
 
 
-_LISTS = {"repairs", "differences", "dropped"}
-_PLAIN = [name for name in Report.__dataclass_fields__ if not name.startswith("_") and name != "server_response" and name not in _LISTS]
+_NESTED = {"server_response", "repairs", "differences", "dropped", "reference"}
+_PLAIN = [name for name in Report.__dataclass_fields__ if not name.startswith("_") and name not in _NESTED]

@@ -8,24 +8,30 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
-from harmony_client.grammar import ItemKind
-from harmony_client.output import Item, Part
+from harmony_client.grammar import FINISHED, ItemKind
+from harmony_client.items import clean_name
+from harmony_client.output import Item, Part, string
 from harmony_client.report import Report
 from harmony_client.verify import text_of
 
 __all__ = ["Native", "Resolver"]
 
+#: How many open items are looked at for one that fits; a real response has one or two.
+_WINDOW = 64
+
 
 class Native:
     """How the server numbers the parts of one item."""
 
-    __slots__ = ("adopted", "openers", "parts")
+    __slots__ = ("adopted", "openers", "parts", "reopened")
 
     def __init__(self) -> None:
         self.parts: dict[tuple[str, Any], Part] = {}
         self.adopted: set[str] = set()  # part types of another kind that its parts were announced with
+        self.reopened: set[tuple[str, Any]] = set()  # parts announced again after they were closed
         self.openers: set[Part] = set()  # parts whose announcement held text that no delta has followed yet
 
 
@@ -44,12 +50,12 @@ class Resolver:
         self.native: dict[Item, Native] = defaultdict(Native)
         self._report = report
         self._bound: dict[int, Item] = {}
-        self._open: dict[str, list[Item]] = defaultdict(list)
+        self._open: dict[str, dict[Item, None]] = defaultdict(dict)  # in order of opening
         self._finished: set[tuple[str, str]] = set()
 
     def opened(self, item: Item) -> None:
         """An item was opened."""
-        self._open[item.kind.name].append(item)
+        self._open[item.kind.name][item] = None
 
     def bind(self, item: Item, index: int) -> None:
         """The server announced an item under an index."""
@@ -60,8 +66,18 @@ class Resolver:
         """Whether a closed item of this kind has this text."""
         return (kind.name, text) in self._finished
 
-    def resolve(self, event: Mapping[str, Any], kind: ItemKind, data: Mapping[str, Any], part_type: str = "") -> Item | None:
-        """The item an event speaks of, or ``None``."""
+    def resolve(
+        self, event: Mapping[str, Any], kind: ItemKind, data: Mapping[str, Any], part_type: str = "", *, whole: bool = False
+    ) -> Item | None:
+        """The item an event speaks of, or ``None``.
+
+        Args:
+            event: The event.
+            kind: The kind of item it is about.
+            data: Its item object, if it has one.
+            part_type: The type of the part it is about.
+            whole: It gives a whole text, so an item that has its whole text already is not meant.
+        """
         for value in (event.get("item_id"), data.get("id"), data.get("call_id"), event.get("call_id")):
             if isinstance(value, str) and value:
                 item = self.known.get(value)
@@ -70,12 +86,18 @@ class Resolver:
         index = event.get("output_index")
         if type(index) is int:
             item = self._bound.get(index)
-            if item is not None and not item.closed and self._fits(item, kind, part_type):
+            if item is not None and self._may_be(item, event, whole) and self._fits(item, kind, part_type):
                 return item
-        opened = self._open[kind.name]
-        if opened:
-            return opened[-1]
-        return None
+        near = islice(reversed(self._open[kind.name]), _WINDOW)
+        return next((item for item in near if self._may_be(item, event, whole)), None)
+
+    def _may_be(self, item: Item, event: Mapping[str, Any], whole: bool) -> bool:
+        """Whether an event without an id of its own can speak of an item."""
+        arguments = item.parts.get(("arguments", 0))
+        if item.closed or arguments is None:
+            return not item.closed
+        name = clean_name(string(event.get("name")))
+        return not (whole and arguments.state == FINISHED) and (not name or not item.name or name == item.name)
 
     def _fits(self, item: Item, kind: ItemKind, part_type: str) -> bool:
         if item.kind.name == kind.name:
@@ -98,9 +120,7 @@ class Resolver:
 
     def ended(self, item: Item) -> None:
         """An item was closed."""
-        opened = self._open[item.kind.name]
-        if item in opened:
-            opened.remove(item)
+        self._open[item.kind.name].pop(item, None)
         self._finished.add((item.kind.name, item.text))
         self.native.pop(item, None)
 
@@ -110,6 +130,8 @@ class Resolver:
         item = self.known.get(value) if isinstance(value, str) and value else None
         if item is None or item.kind.name != kind.name:
             return None
+        if item.call_id and item.call_id == data.get("call_id"):
+            return item
         unknown = item.native_index is None or (type(index) is not int and not item.closed)
         return item if unknown or item.native_index == index else None
 

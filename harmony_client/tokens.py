@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from harmony_client.errors import LimitError
 from harmony_client.grammar import ITEM_KINDS
 from harmony_client.harmony import Dropped as ParserDropped
-from harmony_client.harmony import HarmonyParser, MessageEnd, MessageStart
+from harmony_client.harmony import HarmonyParser, Header, MessageEnd, MessageStart
 from harmony_client.items import Plan, Preambles, plan, search_action
 from harmony_client.output import MAX_ITEMS, Item, Part
 from harmony_client.report import Dropped, Report
 from harmony_client.wire import TokenBatch
 from harmony_client.writer import Writer
 
-__all__ = ["Lost", "Message", "TokenReader"]
+__all__ = ["Evidence", "Lost", "Message", "Reading", "TokenReader"]
 
 _STOP_TOKENS = frozenset({200002, 200007, 200012})
 _MISSING_HEADER = "message with a malformed header left out"
@@ -22,6 +24,34 @@ _MISSING_HEADER = "message with a malformed header left out"
 
 class Lost(Exception):
     """The tokens became unusable: a gap, a repeat, or disorder."""
+
+
+class Reading(NamedTuple):
+    """What a Harmony message was taken for.
+
+    Attributes:
+        kind: The type of its item; ``""`` or ``"drop"`` if it has none (see :class:`harmony_client.items.Plan`).
+        name: The tool's name, for calls.
+        text: Its text.
+    """
+
+    kind: str
+    name: str
+    text: str
+
+
+class Evidence(NamedTuple):
+    """All tokens of a response and what was made of them, for a second reading by another parser.
+
+    Attributes:
+        turns: The ids of each turn, a trimmed stop token included.
+        readings: What each message was taken for, in order.
+        decide: What becomes of a message with a given header.
+    """
+
+    turns: Sequence[Sequence[int]]
+    readings: Sequence[Reading]
+    decide: Callable[[Header], Plan]
 
 
 class Message:
@@ -59,7 +89,7 @@ class TokenReader:
         snapshot_error: Why the server cannot build its terminal response, or ``None``.
     """
 
-    def __init__(self, writer: Writer, report: Report, tools: frozenset[str], preambles: Preambles) -> None:
+    def __init__(self, writer: Writer, report: Report, tools: frozenset[str], preambles: Preambles, *, keep: bool = False) -> None:
         self.messages: list[Message] = []
         self.done = False
         self.cut = False
@@ -74,6 +104,14 @@ class TokenReader:
         self._turn = 0
         self._current: Message | None = None
         self._buffer: list[str] = []
+        self._kept: list[array[int]] | None = [array("I")] if keep else None
+
+    def evidence(self) -> Evidence | None:
+        """All that was read and what was made of it; ``None`` unless it is kept, and whole."""
+        if self._kept is None or not self.done:
+            return None
+        readings = [Reading(message.plan.kind, message.plan.name, message.text) for message in self.messages]
+        return Evidence(self._kept, readings, self._decide)
 
     def receive(self, batch: TokenBatch) -> None:
         """Write what a batch says.
@@ -83,8 +121,9 @@ class TokenReader:
         """
         if batch.batch != self._batch or batch.start != self._count:
             raise Lost(f"batch {batch.batch} at {batch.start} where {self._batch} at {self._count} was due")
-        if self.done:
+        if self.done and batch.turn <= self._turn:
             raise Lost("a batch after the last one")
+        self.done = False  # an engine that ends every turn with a last batch
         if batch.turn != self._turn:
             self._new_turn(batch.turn)
         if self._batch == 0:
@@ -92,6 +131,8 @@ class TokenReader:
         self._batch += 1
         self._count += len(batch.token_ids)
         self._report.output_tokens = self._count
+        if self._kept is not None:
+            self._kept[-1].extend(batch.token_ids)
         self._take(self._parser.receive(batch.token_ids))
         if batch.done:
             self._finish(batch)
@@ -115,6 +156,8 @@ class TokenReader:
         self._take(self._parser.close())
         self._end("completed")
         self._parser = HarmonyParser()
+        if self._kept is not None:
+            self._kept.append(array("I"))
 
     def _finish(self, batch: TokenBatch) -> None:
         self._report.finish_reason = batch.finish_reason
@@ -122,6 +165,8 @@ class TokenReader:
         self.snapshot_error = batch.snapshot_error
         if type(batch.stop_reason) is int and batch.stop_reason in _STOP_TOKENS and self._parser.open:
             self._take(self._parser.receive([batch.stop_reason]))
+            if self._kept is not None:
+                self._kept[-1].append(batch.stop_reason)
         stopped = batch.finish_reason == "stop" or (batch.finish_reason is None and not self._parser.in_message)
         self.done, self.cut = True, not stopped
         self._take(self._parser.close())
@@ -142,7 +187,7 @@ class TokenReader:
     def _start(self, start: MessageStart) -> None:
         if len(self.messages) >= MAX_ITEMS:
             raise LimitError(f"the output has more than {MAX_ITEMS} messages", code="too-many-items")
-        decided = plan(start.header, self.tools, self._report.server, self._preambles)
+        decided = self._decide(start.header)
         item, part = self._open(decided)
         odd = start.recovered or start.header.repaired
         vllm = (self._report.server or "").startswith("vllm")
@@ -151,6 +196,9 @@ class TokenReader:
         self.messages.append(self._current)
         for code in dict.fromkeys((*decided.notes, *(("header-recovered",) if odd else ()))):
             self._report.note(code, None if item is None else item.index)
+
+    def _decide(self, header: Header) -> Plan:
+        return plan(header, self.tools, self._report.server, self._preambles)
 
     def _open(self, decided: Plan) -> tuple[Item | None, Part | None]:
         kind = ITEM_KINDS.get(decided.kind)

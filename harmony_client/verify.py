@@ -7,12 +7,14 @@ closed by its partner; what differs afterwards is a difference, and the server's
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from harmony_client.errors import LimitError
+from harmony_client.grammar import FINISHED, PartKind
 from harmony_client.items import clean_name
 from harmony_client.output import MAX_ITEMS, Item, kind_of, listed_texts, string
 from harmony_client.report import Difference, Report
@@ -24,7 +26,7 @@ __all__ = ["Entry", "Snapshot", "settle_item", "text_of"]
 _WINDOW = 16
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Entry:
     """One thing that was streamed, or left out on purpose.
 
@@ -260,15 +262,24 @@ def settle_item(writer: Writer, item: Item, data: Mapping[str, Any]) -> bool:
         if isinstance(data.get("arguments"), str):
             proved = writer.settle(item, item.parts["arguments", 0], data["arguments"])
         return proved
-    for kind, number, text in listed_texts(item.kind, data):
-        proved |= writer.settle(item, item.part(kind, number), text)
+    listed = list(listed_texts(item.kind, data))
+    for kind, number, text in listed:
+        if not _one_for_several(item, kind, listed):
+            proved |= writer.settle(item, item.part(kind, number), text)
     return proved
+
+
+def _one_for_several(item: Item, kind: PartKind, listed: list[tuple[PartKind, int, str]]) -> bool:
+    """Whether all the texts of a family were streamed as one part (several parts, none of them announced)."""
+    texts = [text for other, _, text in listed if other.family == kind.family]
+    parts = item.family(kind.family)
+    return len(texts) > len(parts) == 1 and "".join(texts) == parts[0].streamed + "".join(parts[0].held)
 
 
 def _close(writer: Writer, item: Item, listed: _Listed | None, status: str) -> None:
     """Close an item by the snapshot's object for it."""
     if listed is None:
-        writer.close(item, status)
+        writer.close(item, status if _confirmed(item) else "incomplete")
     elif listed.kind != item.kind.name:  # a call that the server lists as something else
         for part in item.parts.values():
             writer.settle(item, part, listed.text)
@@ -279,6 +290,18 @@ def _close(writer: Writer, item: Item, listed: _Listed | None, status: str) -> N
         if given == "incomplete" or (item.kind.opaque and isinstance(given, str) and given):
             status = given
         writer.close(item, status, data=listed.data)
+
+
+def _confirmed(item: Item) -> bool:
+    """Whether nothing speaks against an item that the snapshot does not list: a call must be one."""
+    arguments = item.parts.get(("arguments", 0))
+    if arguments is None or (arguments.state == FINISHED and item.name):
+        return True
+    try:
+        json.loads(arguments.streamed + "".join(arguments.held))
+    except (ValueError, RecursionError):
+        return False
+    return bool(item.name)
 
 
 def text_of(data: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ if nothing had to change. What had to change, or to be added, is noted in the re
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -47,6 +48,7 @@ class Writer:
         last_sequence: The last sequence_number sent.
         response_id: The response's id; ids that have to be made derive from it.
         noting: Whether inserted events are repairs. In tokens mode every event is ours.
+        structured: Whether the reader parses whole texts as JSON, and must not get one that was cut.
     """
 
     def __init__(self, note: Callable[[str, int | None, str], None]) -> None:
@@ -59,6 +61,7 @@ class Writer:
         self._last_given = -1  # the server's own last number
         self.response_id = ""
         self.noting = True
+        self.structured = False
 
     # --- items ------------------------------------------------------------------------------------
 
@@ -194,6 +197,7 @@ class Writer:
         if item.closed:
             return
         self.announce(item)
+        item.cut = status == "incomplete"
         for part in item.parts.values():
             self.close_part(item, part)
         item.closed = True
@@ -277,6 +281,9 @@ class Writer:
             self._put_part(fields, template, "part-added", item, part)
 
     def _send_done(self, item: Item, part: Part, template: Mapping[str, Any] | None) -> None:
+        if self.structured and item.cut and template is None and part.kind.type == "output_text" and not _is_json(part.text):
+            self._note("text-done-withheld", item.index, "")
+            return
         fields = {**part.base, "type": part.kind.done, part.kind.text_field: part.text}
         if part.kind.family == "arguments":
             fields["name"] = item.name
@@ -348,10 +355,18 @@ class Writer:
             self._note("opener-emptied" if old not in (None, _MISSING) else "field-filled", index, "")
         elif name not in _SILENT:
             code = _FIELD_CODES.get(name, "field-filled")
-            if name == "name" and not (isinstance(old, str) and old):
-                code = "field-filled"
+            if name == "name" and not (isinstance(old, str) and "<|" in old):
+                code = "name-rewritten" if isinstance(old, str) and old else "field-filled"
             detail = f"{old!r} -> {new!r}" if name in ("output_index", "item_id", "id", "call_id") and old is not _MISSING else ""
             self._note(code, index, detail[:200])
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _differs(given: Any, value: Any) -> bool:

@@ -15,7 +15,7 @@ TARGET = ROOT / "docs" / "report.md"
 def page() -> str:
     """The page."""
     from harmony_client.checker import CODES
-    from harmony_client.report import DIFFERENCES, REPAIRS, Difference, Dropped, Repair, Report
+    from harmony_client.report import DIFFERENCES, REPAIRS, Difference, Dropped, Reference, ReferenceDifference, Repair, Report
 
     return "\n".join(
         [
@@ -29,6 +29,8 @@ def page() -> str:
             *_section("A difference: what was streamed and what the server's final response says", "field", _attributes(Difference)),
             *_section("The fields that can differ", "field", DIFFERENCES),
             *_section("Dropped text: what the model wrote that is part of no item", "field", _attributes(Dropped)),
+            *_section("What openai-harmony says of the same tokens (option `reference=True`)", "field", _attributes(Reference)),
+            *_section("A message that openai-harmony reads otherwise", "field", _attributes(ReferenceDifference)),
             *_section("Violation codes, which `check` and `harmony-client check` report", "code", CODES),
             "",
         ]

@@ -79,14 +79,14 @@ class _Answer:
         self._held: Message | None = None
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and _is_event_stream(message):
-            self._held = message
-            return
         if self._held is not None:
             start, self._held = self._held, None
             if self._exchange.active:
                 start = {**start, "headers": [*start["headers"], ANSWER]}
             await self._send(start)
+        elif message["type"] == "http.response.start" and _is_event_stream(message):
+            self._held = message
+            return
         await self._send(message)
 
 

@@ -47,9 +47,16 @@ def asks_for_tokens(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(given.strip() == value for key, given in headers if key.lower() == name)
 
 
-def report_once(server: str, symbol: str, problem: object) -> None:
-    """Log why a server, or the rest of one response, goes without token frames. Each line is logged once per process."""
-    line = f"{server}: {symbol}: {problem}. Served without token frames; nothing else changes."
+def report_once(server: str, symbol: str, problem: object, loss: str = "Served without token frames; nothing else changes.") -> None:
+    """Log what is not as expected, and what that costs. Each line is logged once per process.
+
+    Args:
+        server: Name and version of the server.
+        symbol: What is not as expected.
+        problem: What is wrong with it.
+        loss: A sentence: what happens instead.
+    """
+    line = f"{server}: {symbol}: {problem}. {loss}"
     if line not in _reported:
         _reported.add(line)
         logger.warning(line)
@@ -108,12 +115,12 @@ class TokenFrames:
         if not self.batch or not 0 < count <= MAX_BATCH_IDS:
             return encode_batch(self.take(token_ids)).decode()
         try:
-            numbers = array("I", token_ids)  # at the speed of C, and whatever counts as an int becomes one
+            highest = max(array("I", token_ids))  # refuses, at the speed of C, what is no int or below 0
         except (TypeError, OverflowError) as error:
             raise FrameError("bad-ids", f"token ids of batch {self.batch}: {error}") from None
-        if max(numbers) > MAX_TOKEN_ID:
-            raise FrameError("bad-ids", f"token id {max(numbers)} of batch {self.batch} is above {MAX_TOKEN_ID}")
-        ids = str(numbers.tolist())[1:-1].replace(" ", "")
+        if highest > MAX_TOKEN_ID:
+            raise FrameError("bad-ids", f"token id {highest} of batch {self.batch} is above {MAX_TOKEN_ID}")
+        ids = ("%d," * count % tuple(token_ids))[:-1]  # twice as fast as joining
         frame = f"{_BEFORE_BATCH}{self.batch}{_BEFORE_START}{self.start}{_BEFORE_IDS}{ids}{_AFTER_IDS}"
         self.batch += 1
         self.start += count

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 from typing import Any
 
 import openai
+import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from openai.types.responses import Response
 
 from harmony_client import errors, sse
 from harmony_client.body import MAX_EVENTS_AFTER_DONE
-from harmony_client.client import outcome_of, report_of
+from harmony_client.client import outcome_of, report_of, wrap
 from harmony_client.report import Report
 from tests.clients import (
     ASK,
@@ -121,11 +123,10 @@ async def test_a_json_error_body_with_status_200_is_an_error(kind: str) -> None:
 
 
 @both
-async def test_a_body_that_is_no_stream_is_an_error(kind: str) -> None:
-    for body in ([], [b"<html>gateway</html>"]):
-        with pytest.raises(openai.APIConnectionError) as caught:
-            await events_of(await streamed(Server(body).client(kind)))
-        assert caught.value.partial is None  # type: ignore[attr-defined]
+async def test_an_empty_body_is_a_broken_connection(kind: str) -> None:
+    with pytest.raises(openai.APIConnectionError) as caught:
+        await events_of(await streamed(Server([]).client(kind)))
+    assert caught.value.partial is None  # type: ignore[attr-defined]
 
 
 @both
@@ -338,3 +339,58 @@ async def test_the_outcome_of_a_stream_in_the_middle_is_what_has_come_so_far(kin
 def test_only_a_repaired_stream_has_an_outcome() -> None:
     with pytest.raises(TypeError, match="outcome_of"):
         outcome_of(object())
+
+
+@both
+@pytest.mark.parametrize(
+    "body", [b"<html>504 Gateway Time-out</html>", b'{"type": "response.created"}\n{"type": "response.completed"}\n', b"ok"]
+)
+async def test_a_body_that_is_no_event_stream_is_an_error_that_says_so(kind: str, body: bytes) -> None:
+    stream = await streamed(Server([body], headers={"content-type": "text/html"}).client(kind))
+    with pytest.raises(openai.APIError, match="no event stream but text/html") as caught:
+        await events_of(stream)
+    error: Any = caught.value
+    assert (error.code, error.retryable, error.partial) == ("not-a-stream", False, None)
+    assert body[:4].decode() in error.body
+
+
+class Schema(pydantic.BaseModel):
+    city: str
+
+
+@both
+@pytest.mark.parametrize("ending", ["reset", "clean end", "error event", "response.failed", "response.incomplete"])
+async def test_a_cut_structured_answer_ends_as_any_other_and_not_in_a_parse_error(kind: str, ending: str) -> None:
+    cut = answer('{"city":"V', 'ik"}')[:5]
+    base = cut[0]["response"]
+    rest: dict[str, list[Any]] = {
+        "error event": [ERROR_EVENT],
+        "response.failed": [{"type": "response.failed", "response": {**base, "status": "failed"}, "sequence_number": 9}],
+        "response.incomplete": [{"type": "response.incomplete", "response": {**base, "status": "incomplete"}, "sequence_number": 9}],
+    }
+    server = Server([*cut, *rest.get(ending, [])], error=HTTP.ReadError("reset") if ending == "reset" else None)
+    async with entered(server.client(kind, on_mismatch="ignore").responses.stream(**ASK, text_format=Schema)) as stream:
+        seen: list[Any] = []
+        if ending.startswith("response."):
+            await events_of(stream, seen)
+            assert seen[-1].type == ending
+        else:
+            with pytest.raises(openai.APIError):
+                await events_of(stream, seen)
+        outcome = outcome_of(stream)
+    assert outcome.response is not None
+    if ending != "response.failed":
+        assert outcome.response.output_text == '{"city":"V'
+
+
+def test_an_error_of_the_client_survives_pickling() -> None:
+    with pytest.raises(openai.APIConnectionError) as caught:
+        list(Server(NO_TERMINAL).client("sync").responses.create(**ASK, stream=True))
+    again: Any = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is type(caught.value)
+    assert (str(again), again.code, again.partial, again.report.ending) == (str(caught.value), "disconnected", again.partial, "error")
+
+
+def test_an_option_that_does_not_exist_is_named() -> None:
+    with pytest.raises(TypeError, match=r"wrap\(\) has no option tokens; it has deltas"):
+        wrap(openai.OpenAI(api_key="k"), tokens=True)  # type: ignore[call-arg]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from typing import Any
 
 import pytest
@@ -191,12 +192,39 @@ def test_a_second_response_in_the_stream_is_only_reported() -> None:
     assert repairer.report.repair_codes == {"terminal-repeated"}
 
 
-def test_a_cut_answer_says_why_it_is_incomplete() -> None:
+def test_why_an_answer_is_incomplete_is_said_only_where_it_is_known() -> None:
     events = build(ANSWER, "incomplete")
     events[-1]["response"]["incomplete_details"] = None
-    stream = play(events)
-    assert stream.terminal is not None
-    assert stream.terminal["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
+    unknown = play(events)
+    assert unknown.events == events
+    broken = play(CUT, on_disconnect="incomplete")
+    assert broken.terminal is not None
+    assert broken.terminal["response"]["incomplete_details"] is None
+    assert (broken.report.ending, broken.report.error) == ("incomplete", "disconnected")
+    recording = next(recording for recording in load("v12") if recording.scenario == "truncated_answer")
+    by_tokens = play(recording.events(frames=True))
+    assert by_tokens.terminal is not None
+    assert by_tokens.terminal["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
+
+
+def test_errors_and_reports_survive_pickling() -> None:
+    failure = play(CUT).failure
+    again = pickle.loads(pickle.dumps(failure))
+    assert type(again) is DisconnectedError
+    assert (str(again), again.code, again.partial, again.retryable) == (str(failure), "disconnected", failure.partial, True)
+    assert again.report == failure.report
+
+
+def test_a_cut_structured_answer_gets_no_text_done_that_a_parser_would_raise_on() -> None:
+    cut = until(build([Message(texts=[['{"city":', '"Oslo"}']])]), "response.output_text.delta")
+    stream = play(cut, structured=True)
+    assert "response.output_text.done" not in [event["type"] for event in stream.events]
+    assert stream.report.repair_codes >= {"text-done-withheld"}
+    assert stream.violations() == []
+    assert stream.failure is not None
+    assert stream.failure.partial["output"][0]["content"][0]["text"] == '{"city":'
+    whole = play(build([Message(texts=[['{"city":', '"Oslo"}']])]), structured=True)
+    assert "text-done-withheld" not in whole.report.repair_codes
 
 
 # --- mismatch ---------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Running]:
 
 
 def recordings(running: Running) -> list[Recording]:
-    return [recording for recording in load(running.setup.recordings) if recording.pattern in ("1", "20")]
+    return [recording for recording in load(running.setup.recordings) if recording.pattern in ("3", "20")]
 
 
 async def streamed(client: Any, recording: Recording) -> tuple[list[Any], Any]:
@@ -46,7 +46,9 @@ async def test_our_client_gets_from_the_server_what_the_recordings_hold(running:
             events, report = await streamed(client, recording)
             async with entered(replayed(recording, kind)) as other:
                 expected, expected_report = await streamed(other, recording)
-            assert [event.model_dump(warnings=False) for event in events] == [event.to_dict() for event in expected], recording.name
+            assert [event.to_dict(warnings=False) for event in events] == [event.to_dict(warnings=False) for event in expected], (
+                recording.name
+            )
             assert (report.mode, report.verdict, report.tokens_offered) == ("tokens", expected_report.verdict, True), recording.name
             assert report.output_tokens == len(recording.token_ids)
             verdicts[report.verdict] += 1
@@ -71,5 +73,5 @@ async def plain_events(client: Any, recording: Recording) -> list[Any]:
     try:
         await events_of(await result(client.responses.create(**{**ASK, "model": recording.name}, stream=True)), events)
     except openai.APIError as error:
-        return [*(event.model_dump(warnings=False) for event in events), str(error)]
-    return [event.model_dump(warnings=False) for event in events]
+        return [*(event.to_dict(warnings=False) for event in events), str(error)]
+    return [event.to_dict(warnings=False) for event in events]

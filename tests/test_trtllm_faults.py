@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from server_ext import tap
 from server_ext.recording import Recording, script
 from tests import trtllm_double
+from tests.recordings import load
 from tests.trtllm_double import CompletionOutput, Processor
 from tests.trtllm_servers import Modules, Running, Setup, ids_of, serving, split
 
@@ -177,7 +179,7 @@ def test_an_engine_result_without_its_ids(setup: Setup, monkeypatch: pytest.Monk
     assert line.startswith(f"tensorrt-llm/{trtllm_double.VERSIONS[setup.version]}: CompletionOutput.token_ids_diff: ")
 
 
-STRANGE = replace(script("strange", [*HELLO[:3], 300_000, *HELLO[3:]], tokens_per_batch=1))
+STRANGE = script("strange", [*HELLO[:3], 300_000, *HELLO[3:]], tokens_per_batch=1)
 ENDLESS = replace(script("unending", HELLO, tokens_per_batch=1), finish_reason=object())  # type: ignore[arg-type]
 
 
@@ -191,26 +193,14 @@ def test_ids_and_endings_that_are_none(setup: Setup, caplog: pytest.LogCaptureFi
 
 
 def as_tuple(modules: Modules) -> None:
+    def post_processor(rsp: Any, args: Any) -> list[str]:
+        frames = [*args.streaming_processor.process_single_output(rsp)]
+        return [*frames, args.streaming_processor.get_final_response_non_store(rsp)] if rsp._done else frames
+
     own = processor(modules)
     original = own.process_single_output
     own.process_single_output = lambda self, res: tuple(original(self, res))
-    handler = trtllm_double.main_streaming_post_processor
-    modules["serve.openai_server"].responses_api_streaming_post_processor = lambda rsp, args: list(handler(rsp, Listed(args)))  # type: ignore[attr-defined]
-
-
-class Listed:
-    """A handler's arguments whose processor returns lists."""
-
-    def __init__(self, args: Any) -> None:
-        self.num_prompt_tokens = None
-        self.streaming_processor = self
-        self._processor = args.streaming_processor
-
-    def process_single_output(self, res: Any) -> list[str]:
-        return list(self._processor.process_single_output(res))
-
-    def get_final_response_non_store(self, res: Any, *args: Any) -> Any:
-        return self._processor.get_final_response_non_store(res, *args)
+    modules["serve.openai_server"].responses_api_streaming_post_processor = post_processor  # type: ignore[attr-defined]
 
 
 def as_bytes(modules: Modules) -> None:
@@ -243,7 +233,9 @@ def test_a_parser_that_cannot_be_freed_costs_no_token(setup: Setup, caplog: pyte
             batches, _ = split(running.read(recording.name, ask=True)[0])
             assert ids_of(batches) == [token_id for batch in recording.batches for token_id in batch.token_ids]
             assert batches[-1].done
-    assert [line.split(": ")[1] for line in lines(caplog)] == ["HarmonyAdapter.cleanup_stream_state"]
+    [line] = lines(caplog)
+    assert line.split(": ")[1] == "HarmonyAdapter.cleanup_stream_state"
+    assert line.endswith("The parser of a response stays in memory, as it does without the extension.")
 
 
 # --- what the server itself may do -----------------------------------------------------------------------------------------------------
@@ -272,39 +264,68 @@ def test_the_terminal_frame_may_come_from_either_method(scenario: str) -> None:
     assert body(before=all_in_one) == body()
 
 
-def failing_at(when: Callable[[Any], bool]) -> Callable[[Modules], None]:
-    def change(modules: Modules) -> None:
-        own = processor(modules)
-        original = own.process_single_output
+def failing_from(count: int) -> Callable[[Modules], None]:
+    """The server's own parser raises once it has so many ids of a response."""
 
-        def process_single_output(self: Any, res: Any) -> list[str]:
-            if when(res):
+    class Adapter(trtllm_double.HarmonyAdapter):
+        def parse(self, request_id: str, token_ids: list[int]) -> None:
+            super().parse(request_id, token_ids)
+            if len(self._stream_states[request_id]) >= count:
                 raise trtllm_double.HarmonyError("stray token")
-            return original(self, res)  # type: ignore[no-any-return]
 
-        own.process_single_output = process_single_output
-
-    return change
+    adapter = Adapter()
+    return lambda modules: vars(modules["serve.harmony_adapter"]).update(get_harmony_adapter=lambda: adapter)
 
 
 @pytest.mark.parametrize("scenario", ["reasoning_final", "bad_header"])
-def test_tokens_survive_an_exception_over_the_last_engine_response(scenario: str) -> None:
-    with serving(RELEASED, before=failing_at(lambda res: res._done)) as running:
-        recording = running.server.generator.recordings[f"{scenario}@v12:20"]
+@pytest.mark.parametrize("setup", [RELEASED, OLD], ids=lambda setup: setup.version)
+def test_tokens_survive_an_exception_over_the_last_engine_response(setup: Setup, scenario: str) -> None:
+    [recording] = [recording for recording in load("v12") if recording.name == f"{scenario}@v12:20"]
+    with serving(setup, before=failing_from(len(recording.token_ids))) as running:
         body, clean = running.read(recording.name, ask=True)
-        batches, _ = split(body)
-        assert ids_of(batches) == [token_id for batch in recording.batches for token_id in batch.token_ids]
-        assert (clean, batches[-1].done, batches[-1].snapshot_error) == (True, True, "HarmonyError")
+        assert not running.read(recording.name, ask=False)[1]
+    batches, _ = split(body)
+    assert ids_of(batches) == recording.token_ids
+    assert (clean, batches[-1].done, batches[-1].snapshot_error) == (True, True, "HarmonyError")
 
 
-def test_an_exception_in_the_middle_ends_the_stream_as_it_did() -> None:
-    with serving(RELEASED, before=failing_at(lambda res: len(res.outputs[0].token_ids) > 5)) as running:
-        asked, other = (running.read("reasoning_final@v12:1", ask=ask) for ask in (True, False))
-        batches, own = split(asked[0])
-        assert (own, asked[1]) == (other[0], other[1]) == (own, False)
-        assert ids_of(batches) == [
-            t for batch in running.server.generator.recordings["reasoning_final@v12:1"].batches[:5] for t in batch.token_ids
-        ]
+@pytest.mark.parametrize("setup", [RELEASED, OLD], ids=lambda setup: setup.version)
+def test_an_exception_in_the_middle_ends_the_stream_as_it_did(setup: Setup) -> None:
+    [recording] = [recording for recording in load("v12") if recording.name == "reasoning_final@v12:1"]
+    with serving(setup, before=failing_from(6)) as running:
+        asked, other = (running.read(recording.name, ask=ask) for ask in (True, False))
+    batches, own = split(asked[0])
+    assert (own, asked[1]) == (other[0], False)
+    assert not other[1]
+    assert ids_of(batches) in (recording.token_ids[:5], recording.token_ids[:6])
+
+
+async def test_in_1_1_a_token_frame_does_not_wait_for_a_frame_of_the_server() -> None:
+    with trtllm_double.installed("1.1"):
+        from server_ext import asgi
+        from server_ext.trtllm.generator import tapped
+
+        result, closed = trtllm_double.GenerationResult(1), asyncio.Event()
+
+        async def engine() -> Any:
+            result._handle_response(trtllm_double.Response(1, [200005], False, None, None))
+            yield result
+            try:
+                await asyncio.Event().wait()
+            finally:
+                closed.set()
+
+        async def silent(request: Any, generator: Any) -> Any:
+            async for _ in generator:
+                pass
+            yield "too late"
+
+        token = asgi._current.set(asgi.Exchange())
+        frames = tapped(silent)(trtllm_double.ResponsesRequest("m"), engine())
+        asgi._current.reset(token)
+        assert '"token_ids":[200005]' in await asyncio.wait_for(anext(frames), 10)
+        await frames.aclose()
+        assert closed.is_set(), "a closed stream closes what it reads"
 
 
 # --- how it is installed ---------------------------------------------------------------------------------------------------------------

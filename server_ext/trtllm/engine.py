@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from server_ext.tap import EngineOutput, logger, report_once
@@ -27,12 +28,17 @@ def read_result(result: Any) -> EngineOutput:
     return EngineOutput(output.token_ids_diff, True, output.finish_reason, output.stop_reason)
 
 
-def free_parser(adapter: Any, stream_request_id: str) -> None:
-    """Free the parser that the Harmony adapter keeps for a request, for ever, on the Responses path. Never raises."""
+def free_parser(free: Callable[[], Any]) -> None:
+    """Free the parser that the Harmony adapter keeps for a request, for ever, on the Responses path. Never raises.
+
+    Args:
+        free: Calls `cleanup_stream_state` of that adapter.
+    """
     try:
-        adapter.cleanup_stream_state(stream_request_id)
+        free()
     except Exception as error:
-        report_once(server_name(), "HarmonyAdapter.cleanup_stream_state", f"{error!r} (the parser of a response stays in memory)")
+        loss = "The parser of a response stays in memory, as it does without the extension."
+        report_once(server_name(), "HarmonyAdapter.cleanup_stream_state", repr(error), loss)
 
 
 def log_failed_snapshot(error: BaseException) -> None:

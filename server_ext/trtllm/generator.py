@@ -56,7 +56,7 @@ class _Stream:
     def __init__(self, original: Callable[..., Any], call: inspect.BoundArguments) -> None:
         self._tap = Tap(server_name(), read_result)
         self._queue: asyncio.Queue[Any] = asyncio.Queue(maxsize=1)
-        self._adapter = call.arguments.get("harmony_adapter")
+        self._adapter: Any = call.arguments.get("harmony_adapter")
         self._request_id = f"responses-api-{call.arguments['request'].request_id}"
         self._error: Exception | None = None
         call.arguments["generator"] = _Source(call.arguments["generator"], self._receive)
@@ -81,7 +81,7 @@ class _Stream:
         except Exception as error:
             self._error = error
         finally:
-            free_parser(self._adapter, self._request_id)
+            free_parser(lambda: self._adapter.cleanup_stream_state(self._request_id))
         await self._queue.put(None)
 
     async def _pass_on(self, events: AsyncIterator[Any]) -> None:

@@ -77,17 +77,16 @@ class TokenProcessor(ResponsesStreamingProcessor):  # type: ignore[misc]
 
     def _joined(self, frame: str, frames: Any) -> Any:
         """A token frame and the server's frames. In one chunk with the first of these, as a chunk costs more than a frame."""
-        if type(frames) is not list or not all(isinstance(own, str) for own in frames):
+        if type(frames) is not list or (frames and not isinstance(frames[0], str)):
             self._token_tap.stop("ResponsesStreamingProcessor.process_single_output", f"returned {type(frames).__name__}, not list[str]")
             return frames
         return [frame + frames[0], *frames[1:]] if frames else [frame]
 
     def _free_parser(self) -> None:
-        try:
-            from tensorrt_llm.serve.harmony_adapter import get_harmony_adapter
+        free_parser(lambda: _harmony_adapter().cleanup_stream_state(self.stream_request_id))
 
-            adapter, request = get_harmony_adapter(), self.stream_request_id
-        except Exception as error:
-            report_once(server_name(), "get_harmony_adapter", f"{error!r} (the parser of a response stays in memory)")
-        else:
-            free_parser(adapter, request)
+
+def _harmony_adapter() -> Any:
+    from tensorrt_llm.serve.harmony_adapter import get_harmony_adapter
+
+    return get_harmony_adapter()
