@@ -18,6 +18,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from harmony_client.demo import Line, Row
+    from harmony_client.report import Report
 
 __all__ = ["Screen"]
 
@@ -34,12 +35,12 @@ _COLUMNS: Final = (
     ("tool", "calls", 5),
     ("", "SDK", 7),
     ("", "verdict", 12),
-    ("", "repairs", 20),
+    ("", "repairs", 23),
 )
 _LEGEND: Final = (
     "text: all that the model wrote arrived. items: announced, and done under the index they were announced with. tool calls: streamed "
     "whole. SDK: whether its responses.stream() accepts the stream or raises. verdict: whether the server's final response says the same "
-    "as the stream (unverifiable: there was none). repairs: what else was mended."
+    "as the stream (unverifiable: there was none). repairs: what else was mended (+1: one more kind)."
 )
 
 
@@ -89,6 +90,12 @@ def _title(title: str, row: Row) -> Text:
     return Text(f"{title}, {count} token{'s' * (count > 1)} per batch", "bold")
 
 
+def _repairs(report: Report) -> str:
+    """What was repaired, short enough for its column."""
+    first, *more = sorted(report.repair_codes) or ["none"]
+    return f"{first} +{len(more)}" if more else first
+
+
 def _columns(pair: Sequence[Row]) -> Table:
     grid = Table(box=None, expand=True, padding=(0, 1, 0, 0))
     for row in pair:
@@ -116,7 +123,7 @@ def _row(row: Row) -> list[tuple[str, str]]:
         _mark(f"{row.calls}/{calls}", row.calls == calls) if calls else ("-", ""),
         _mark("raises" if row.helper_error else "accepts", not row.helper_error),
         (report.verdict if report else "-", ""),
-        (", ".join(repair.code for repair in report.repairs) or "none" if report else "-", ""),
+        (_repairs(report) if report else "-", ""),
     ]
 
 

@@ -115,7 +115,8 @@ class Checker:
             self._check_sequence(event, rule)
         step = RESPONSE[self._phase, rule.kind]
         if step.code:
-            self._report(step.code, f"{show(name)} came when {self._phase.value}: {CODES[step.code]}")
+            what = show(name) if known else "an event without a type"
+            self._report(step.code, f"{what} came when {self._phase.value}: {CODES[step.code]}")
         self._phase = step.to
         if step.read:
             _ACTS[rule.kind](self, event, rule)
