@@ -9,16 +9,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from io import TextIOWrapper
-from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from harmony_client import __version__
+from harmony_client._cli_source import FORMS, Source, UnusableError, add_arguments, opened, usage
 from harmony_client.dump import CompressedError, payloads, sse_body
-from harmony_client.errors import DisconnectedError, LimitError
+from harmony_client.errors import LimitError
+from harmony_client.sse import Marker
+
+if TYPE_CHECKING:
+    from harmony_client.body import RepairedBody
+    from harmony_client.timeline import WatchedRepairer
 
 __all__ = ["main"]
 
@@ -28,7 +34,6 @@ UNUSABLE: Final = 2
 INTERRUPTED: Final = 130
 
 _PROGRAM: Final = "harmony-client"
-_READ_SIZE: Final = 1 << 16
 _SHOWN: Final = 60
 _MAX_PACE: Final = 60
 
@@ -38,21 +43,36 @@ examples:
   curl -N http://gpu:8000/v1/responses -H 'content-type: application/json' \\
       -d '{"model": "gpt-oss", "input": "Hello", "stream": true}' > stream.sse
   harmony-client check stream.sse
+  harmony-client check --timeline stream.sse
+  harmony-client check --timeline --url http://gpu:8000/v1 'Tell me a joke.'
   harmony-client repair stream.sse > whole.sse
 """
 _CHECK: Final = """\
-List the violations of a recorded stream: one line each, with the number of the
-event (from 0), a stable code, and a sentence.
+List the violations of a stream: one line each, with the number of the event
+(from 0), a stable code, and a sentence. --timeline draws the stream, too.
 
 exit status: 0 no violations, 1 violations, 2 no stream to read
 """
+_CHECK_EXAMPLES: Final = """\
+examples:
+  harmony-client check stream.sse
+  harmony-client check --json - < stream.sse | jq -r .code | sort | uniq -c
+  harmony-client check --timeline --url http://gpu:8000/v1 'Tell me a joke.'
+"""
 _REPAIR: Final = """\
-Write the complete, well-formed stream that the client makes of a recorded one
-to standard output, and the report to standard error. Token batches are used
-where the recording has them (request header x-harmony-tokens: 1).
+Write the complete, well-formed stream that the client makes of a stream to
+standard output, and the report to standard error. Token batches are used where
+the stream has them (request header x-harmony-tokens: 1).
 
 exit status: 0 repaired; 1 the stream ends in an error, or its terminal response
 contradicts it; 2 no stream to read
+"""
+_REPAIR_EXAMPLES: Final = """\
+examples:
+  harmony-client repair stream.sse > whole.sse
+  harmony-client repair --timeline stream.sse > /dev/null
+  harmony-client repair --json stream.sse 2> report.json > whole.sse
+  harmony-client repair --url http://gpu:8000/v1 'Tell me a joke.' > whole.sse
 """
 _DEMO: Final = """\
 Show what the client is for: the stock SDK and HarmonyOpenAI side by side on
@@ -61,11 +81,14 @@ recorded streams, which a server inside this command replays.
 exit status: 0 all streams are whole with HarmonyOpenAI, 1 some are not,
 2 it cannot run
 """
-_FORMS: Final = "a recorded stream: server-sent events, JSON lines, or what curl -i prints; - for standard input"
+#: Codes of the errors in which a stream without a single event ends.
+_NO_STREAM: Final = {"disconnected", "timeout", "not-a-stream"}
 
-
-class _UnusableError(Exception):
-    """The input cannot be worked with; the message is for the user."""
+_JSON: Final = {"check": "one JSON object per violation", "repair": "the report as one JSON object"}
+_TIMELINE: Final = {
+    "check": "then draw the stream, as it is and repaired",
+    "repair": "then draw the stream, as it is and repaired, to standard error",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Who read our output has left, as `head` does. Python must not complain at exit, when it flushes once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNUSABLE
-    except (_UnusableError, CompressedError, LimitError) as error:
+    except (UnusableError, CompressedError, LimitError) as error:
         return _complain(str(error))
     except OSError as error:
         return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
@@ -124,16 +147,18 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--json", action="store_true", help="one JSON object per stream and client; the talk goes to standard error")
     demo.set_defaults(run=_demo)
 
-    check = commands.add_parser("check", help="list the violations of a recorded stream", description=_CHECK, formatter_class=layout)
-    check.add_argument("--json", action="store_true", help="one JSON object per violation")
-    check.set_defaults(run=_check)
-
-    repair = commands.add_parser("repair", help="repair a recorded stream", description=_REPAIR, formatter_class=layout)
-    repair.add_argument("--json", action="store_true", help="the report as one JSON object")
-    repair.set_defaults(run=_repair)
-
-    for command in (check, repair):
-        command.add_argument("file", metavar="FILE", help=_FORMS)
+    for name, run, purpose, description, examples in (
+        ("check", _check, "list the violations of a stream", _CHECK, _CHECK_EXAMPLES),
+        ("repair", _repair, "repair a stream", _REPAIR, _REPAIR_EXAMPLES),
+    ):
+        command = commands.add_parser(
+            name, help=purpose, usage=usage(name), description=description, epilog=examples, formatter_class=layout
+        )
+        shape = command.add_mutually_exclusive_group()
+        shape.add_argument("--json", action="store_true", help=_JSON[name])
+        shape.add_argument("--timeline", action="store_true", help=_TIMELINE[name])
+        add_arguments(command)
+        command.set_defaults(run=run, error=command.error)
     return parser
 
 
@@ -153,30 +178,37 @@ def _demo(options: argparse.Namespace) -> int:
     try:
         return demo.run(options)
     except demo.MissingExtraError as error:
-        raise _UnusableError(str(error)) from None
+        raise UnusableError(str(error)) from None
 
 
 def _check(options: argparse.Namespace) -> int:
     from harmony_client.checker import Checker
-    from harmony_client.sse import Marker
     from harmony_client.wire import EVENT_TYPE
 
-    checker = Checker()
+    checker, watched = Checker(), _watched(options)
     events = batches = found = 0
-    for payload in payloads(_chunks(options.file)):
-        if payload in (Marker.EMPTY, Marker.DONE):
-            continue
-        if isinstance(payload, dict) and payload.get("type") == EVENT_TYPE:
-            batches += 1  # no violation here: this is what a server sends to who asks for it
-        else:
+    with opened(options, _say) as source:
+        for payload in payloads(source.chunks()):
+            if payload in (Marker.EMPTY, Marker.DONE):
+                continue
             event: Any = payload if isinstance(payload, dict) else "unreadable data"
-            found += _print_violations(checker.receive(event), events, options)
-        events += 1
-    if not events:
-        raise _no_events(options.file)
+            if watched is not None:
+                watched.watch(event)
+            if isinstance(payload, dict) and payload.get("type") == EVENT_TYPE:
+                batches += 1  # no violation here: this is what a server sends to who asks for it
+            else:
+                found += _print_violations(checker.receive(event), events, options)
+            events += 1
+        if not events:
+            raise _no_events(source)
     found += _print_violations(checker.close(), events, options)
     tokens = f" (and {_count(batches, 'token batch', 'token batches')})" if batches else ""
     _say(f"{_count(found, 'violation')} in {_count(events - batches, 'event')}{tokens}")
+    if source.broken is not None:
+        _say(f"the connection broke: {source.broken!r}")
+    if watched is not None:
+        watched.receive_eof(source.broken)
+        _draw(watched, sys.stdout)
     return FOUND if found else OK
 
 
@@ -193,14 +225,16 @@ def _repair(options: argparse.Namespace) -> int:
     from harmony_client.body import RepairedBody
     from harmony_client.repair import StreamRepairer
 
-    body = RepairedBody(StreamRepairer(on_mismatch="ignore"))  # the report says so
-    for events in _repaired(body, sse_body(_chunks(options.file))):
-        for event in events:
-            sys.stdout.buffer.write(_frame(event))
-        sys.stdout.buffer.flush()
+    watched = _watched(options)
+    body = RepairedBody(watched or StreamRepairer(on_mismatch="ignore"))  # the report says so
+    with opened(options, _say) as source:
+        for events in _repaired(body, source):
+            for event in events:
+                sys.stdout.buffer.write(_frame(event))
+            sys.stdout.buffer.flush()
     report, failure = body.report, body.failure
-    if isinstance(failure, DisconnectedError) and not report.events_received and not report.skipped_data:
-        raise _no_events(options.file)
+    if failure is not None and failure.code in _NO_STREAM and not report.events_received and not report.skipped_data:
+        raise _no_events(source)
     if options.json:
         _say(json.dumps(report.as_dict()))
     else:
@@ -208,37 +242,54 @@ def _repair(options: argparse.Namespace) -> int:
             _say(line)
         if failure is not None:
             _say(f"error: {failure.code}: {failure}")
+    if watched is not None:
+        _draw(watched, sys.stderr)
     return FOUND if failure is not None or report.verdict == "mismatch" else OK
 
 
-def _repaired(body: Any, pieces: Iterator[bytes]) -> Iterator[list[dict[str, Any]]]:
-    for piece in pieces:
+def _repaired(body: RepairedBody, source: Source) -> Iterator[list[dict[str, Any]]]:
+    for piece in sse_body(source.chunks()):
         for events in body.receive_data(piece):
             yield events
             if body.finished:
                 return
-    yield from body.receive_eof()
+    yield from body.receive_eof(source.broken)
 
 
-# --- input and output -----------------------------------------------------------------------------
+def _watched(options: argparse.Namespace) -> WatchedRepairer | None:
+    if not options.timeline:
+        return None
+    from harmony_client.timeline import WatchedRepairer
+
+    return WatchedRepairer(on_mismatch="ignore")
 
 
-def _chunks(name: str) -> Iterator[bytes]:
-    """The bytes of a file as they come, so that a stream which still runs can be piped in."""
-    with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
-        if file.isatty():
-            _say("reading from the terminal; end with Ctrl-D")
-        yield from iter(lambda: _read(file), b"")
+def _draw(watched: WatchedRepairer, file: TextIO) -> None:
+    """Draw for the eye: on a terminal in its width and in colour, else 80 columns wide."""
+    from harmony_client.timeline import Look
+
+    terminal = file.isatty()
+    width = shutil.get_terminal_size().columns if terminal else 80
+    plain = not terminal or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    for line in watched.draw(Look(width, unicode=_shows_unicode(file), colour=not plain)):
+        print(line, file=file)
 
 
-def _read(file: BinaryIO) -> bytes:
-    # Not read(), which waits until the buffer is full.
-    return file.read1(_READ_SIZE)  # type: ignore[attr-defined,no-any-return]
+def _shows_unicode(file: TextIO) -> bool:
+    try:
+        "├█─┤◆·▮≠“”…".encode(file.encoding)
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True
 
 
-def _no_events(name: str) -> _UnusableError:
-    source = "standard input" if name == "-" else name
-    return _UnusableError(f"{source}: no events; expected server-sent events, JSON lines, or what curl -i prints")
+# --- output ---------------------------------------------------------------------------------------
+
+
+def _no_events(source: Source) -> UnusableError:
+    if source.broken is not None:
+        return UnusableError(f"{source.name}: the connection broke before the first event: {source.broken!r}")
+    return UnusableError(f"{source.name}: no events; expected {FORMS}")
 
 
 def _frame(event: dict[str, Any]) -> bytes:
@@ -250,6 +301,7 @@ def _frame(event: dict[str, Any]) -> bytes:
 
 
 def _say(text: str) -> None:
+    sys.stdout.flush()  # where both go to one file, they stand in the order in which they were written
     print(_printable(text), file=sys.stderr)
 
 

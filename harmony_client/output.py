@@ -141,6 +141,8 @@ def view(item: Item, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
     elif not item.kind.opaque:
         for family in ("content", "summary"):
             _show_parts(item, family, base.get(family), shown)
+    if shown.get("phase") is None and item.data.get("phase") is not None:
+        shown["phase"] = item.data["phase"]
     # The API requires a status of messages, and clients of calls; reasoning items may go without.
     optional = item.kind.name == "reasoning" and "status" not in base and item.status == "completed"
     if item.status is not None and not optional:
@@ -173,9 +175,9 @@ def merged(ours: dict[str, Any], given: Any, kind: PartKind) -> dict[str, Any]:
     if not isinstance(given, dict):
         return ours
     same = given.get("type") == kind.type and given.get(kind.text_field) == ours[kind.text_field]
-    if same and all(given.get(name) is not None for name in kind.required):
+    kept = {name: value for name, value in given.items() if not (value is None and name in kind.extra)}
+    if same and len(kept) == len(given) and all(name in given for name in kind.required):
         return given
-    kept = {name: value for name, value in given.items() if not (value is None and name in kind.required)}
     return {**ours, **kept, "type": kind.type, kind.text_field: ours[kind.text_field]}
 
 

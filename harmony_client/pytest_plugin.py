@@ -20,16 +20,17 @@ __all__ = ["harmony_server"]
 
 
 @pytest.fixture
-def harmony_server() -> Iterator[ScriptedServer]:
+def harmony_server(request: pytest.FixtureRequest) -> Iterator[ScriptedServer]:
     """A server whose replies the test scripts (``harmony_server.reply("…")``); afterwards nothing may be left undone.
 
-    Where respx is loaded it sees the requests of openai 3 too, for the time of the test.
+    Where respx is loaded it sees the requests of openai 3 too, for the time of the test. A test that has failed is told no more.
     """
     from harmony_client.testing import ScriptedServer
     from harmony_client.testing._respx import respx_patched
 
     server = ScriptedServer()
+    failures = request.session.testsfailed
     with respx_patched() if "respx" in sys.modules else nullcontext():
         yield server
-    if complaints := server.complaints():
+    if request.session.testsfailed == failures and (complaints := server.complaints()):
         pytest.fail("harmony_server:\n- " + "\n- ".join(complaints), pytrace=False)

@@ -3,47 +3,23 @@
 Above is what the server sends, below what this package makes of it, both over the numbers of the
 server's events, so that what stands in one column happened at one time. Violations are marked above,
 repairs and differences below. No IO: :class:`Timeline` is told what happens and returns lines.
+How they look is a matter of :mod:`harmony_client._timeline_sheet`.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Flag, auto
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from harmony_client.checker import Violation
+from harmony_client._timeline_sheet import DIFFERENCE, REPAIR, VIOLATION, Half, Look, Row, Seen, Sheet
+from harmony_client.checker import Checker, Violation
 from harmony_client.endings import TERMINAL_TYPES
+from harmony_client.errors import StreamError
+from harmony_client.repair import StreamRepairer
 from harmony_client.report import Report
 from harmony_client.wire import EVENT_TYPE
 
-__all__ = ["MIN_WIDTH", "Look", "Timeline"]
-
-#: Columns below which lines get longer than the terminal is wide.
-MIN_WIDTH: Final = 32
-
-_MAX_ROWS: Final = 40  # of one half: no more can be taken in, and a server may send thousands of items
-_MAX_CELL: Final = 4  # columns for one event, where there are few
-_KEPT: Final = 200  # characters of a text that are kept to be shown
-_RESPONSE: Final = "response"
-
-_ADDED, _TEXT, _OPEN, _DONE, _WHOLE, _OTHER, _BATCH, _MORE = "├█─┤◆·▮…"
-_VIOLATION, _REPAIR, _DIFFERENCE = "!~≠"
-_ASCII: Final = str.maketrans("├█─┤◆·▮…≠“”", "[=-]O.#~/\"\"")
-_STYLES: Final = {_VIOLATION: "31", _DIFFERENCE: "31", _REPAIR: "33", "title": "1", "dim": "2"}
-_LEGEND: Final = {
-    _ADDED: "announced",
-    _TEXT: "text",
-    _OPEN: "open",
-    _DONE: "done",
-    _WHOLE: "announced and done",
-    _OTHER: "event of an item that is not open",
-    _VIOLATION: "violation",
-    _REPAIR: "repair",
-    _DIFFERENCE: "contradicts the final response",
-}
+__all__ = ["Look", "Timeline", "WatchedRepairer"]
 
 #: The item that an event speaks of, by the beginning of its type.
 _KINDS: Final = {
@@ -53,112 +29,67 @@ _KINDS: Final = {
     "response.function_call_arguments.": "function_call",
 }
 
-
-class Look(NamedTuple):
-    """What the drawing is made for.
-
-    Attributes:
-        width: Columns.
-        unicode: Whether more than ASCII can be shown.
-        colour: Whether ANSI colours can be shown.
-    """
-
-    width: int = 80
-    unicode: bool = True
-    colour: bool = False
-
-
-class _Seen(Flag):
-    """What happened to an item at one event."""
-
-    NOTHING = 0
-    ADDED = auto()
-    TEXT = auto()
-    DONE = auto()
-    OTHER = auto()
+#: An item of one half: its output index and its type; ``None``: the response itself.
+_Item = tuple[int | None, str] | None
 
 
 class _Step(NamedTuple):
     """What one event says: of which item (output index and type; ``None``: of the response), and what."""
 
-    item: tuple[int | None, str] | None
-    seen: _Seen
+    item: _Item
+    seen: Seen
     text: str = ""
     name: str = ""
-
-
-@dataclass
-class _Row:
-    """One item on its way."""
-
-    label: str
-    seen: dict[int, _Seen] = field(default_factory=dict)
-    marks: dict[int, str] = field(default_factory=dict)
-    codes: list[str] = field(default_factory=list)
-    name: str = ""
-    beginning: str = ""
-    length: int = 0
-
-    def receive(self, position: int, step: _Step) -> None:
-        self.seen[position] = self.seen.get(position, _Seen.NOTHING) | step.seen
-        self.name = self.name or step.name
-        self.length += len(step.text)
-        if len(self.beginning) < _KEPT:
-            self.beginning += step.text[:_KEPT]
-
-    def mark(self, position: int, sign: str, code: str) -> None:
-        self.marks[position] = sign
-        if code not in self.codes:
-            self.codes.append(code)
 
 
 class _Rows:
     """The rows of one half of the drawing."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[int | None, str] | None, _Row] = {}
+        self.rows: dict[_Item, Row] = {}
         self.events = 0
 
-    def receive(self, position: int, event: Mapping[str, Any]) -> _Row:
+    def receive(self, position: int, event: Mapping[str, Any]) -> Row:
         step = _step(event)
         row = self.rows.get(step.item)
         if row is None:
-            row = self.rows[step.item] = _Row(_label(step.item))
-        row.receive(position, step)
+            row = self.rows[step.item] = Row(_label(step.item))
+        row.receive(position, step.seen, step.text, step.name)
         self.events += 1
         return row
 
-    def of(self, index: int | None) -> _Row:
+    def of(self, index: int | None) -> Row:
         """The row of an output index, or that of the response."""
         found = next((row for item, row in self.rows.items() if item is not None and item[0] == index), None)
-        return found or self.rows.setdefault(None, _Row(_RESPONSE))
+        return found or self.rows.setdefault(None, Row(_label(None)))
 
-    def ordered(self) -> list[_Row]:
+    def ordered(self) -> list[Row]:
         """The response, then the items by index, each in order of appearance."""
         items = [item for item in self.rows if item is not None]
         items.sort(key=lambda item: -1 if item[0] is None else item[0])
         return [self.rows[item] for item in (None, *items) if item in self.rows]
 
 
-def _label(item: tuple[int | None, str] | None) -> str:
+def _label(item: _Item) -> str:
     if item is None:
-        return _RESPONSE
+        return "response"
     index, kind = item
     return f"{'?' if index is None else index} {kind}"
 
 
 def _step(event: Mapping[str, Any]) -> _Step:
-    name, index, delta = event.get("type"), event.get("output_index"), event.get("delta")
-    kind, tool = _kind(name if isinstance(name, str) else "", event)
+    given, index, delta = event.get("type"), event.get("output_index"), event.get("delta")
+    name = given if isinstance(given, str) else ""
+    kind, tool = _kind(name, event)
     if kind is None:
         opening = name == "response.created"
-        return _Step(None, _Seen.ADDED if opening else _Seen.DONE if name in TERMINAL_TYPES else _Seen.OTHER)
+        return _Step(None, Seen.ADDED if opening else Seen.DONE if name in TERMINAL_TYPES else Seen.OTHER)
     item = (index if type(index) is int else None, kind)
     if name == "response.output_item.added":
-        return _Step(item, _Seen.ADDED, name=tool)
+        return _Step(item, Seen.ADDED, name=tool)
     if name == "response.output_item.done":
-        return _Step(item, _Seen.DONE, name=tool)
-    return _Step(item, _Seen.TEXT, delta) if isinstance(delta, str) and delta else _Step(item, _Seen.OTHER)
+        return _Step(item, Seen.DONE, name=tool)
+    return _Step(item, Seen.TEXT, delta) if isinstance(delta, str) and delta else _Step(item, Seen.OTHER)
 
 
 def _kind(name: str, event: Mapping[str, Any]) -> tuple[str | None, str]:
@@ -196,24 +127,30 @@ class Timeline:
         row = self._server.receive(self._position, event)
         self._mark(row, violations)
 
-    def receive_eof(self, violations: Iterable[Violation] = ()) -> None:
-        """Take the end of the stream, and what is missing there."""
-        self._position += 1
-        self._mark(self._server.of(None), violations)
+    def receive_eof(self, violations: Iterable[Violation], repaired: Iterable[Mapping[str, Any]]) -> None:
+        """Take the end of the stream, what is missing there, and what was handed out for it."""
+        missing, made = list(violations), list(repaired)
+        if missing or made:
+            self._position += 1
+            self._mark(self._server.of(None), missing)
+            self._hand_out(made)
 
     def receive_repaired(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Take what was handed out for the server's last event, or at the end."""
+        """Take what was handed out for the server's last event; not called once nothing more is handed out."""
         self._taken.append(self._position)
+        self._hand_out(events)
+
+    def _hand_out(self, events: Iterable[Mapping[str, Any]]) -> None:
         for event in events:
             self._ours.receive(self._position, event)
 
-    def _mark(self, row: _Row, violations: Iterable[Violation]) -> None:
+    def _mark(self, row: Row, violations: Iterable[Violation]) -> None:
         for violation in violations:
-            row.mark(self._position, _VIOLATION, violation.code)
+            row.mark(self._position, VIOLATION, violation.code)
             self._violations += 1
 
-    def draw(self, report: Report, look: Look = Look()) -> Iterator[str]:
-        """The drawing.
+    def draw(self, report: Report, look: Look) -> Iterator[str]:
+        """The drawing, once the stream has ended.
 
         Args:
             report: The report of the repaired stream, final.
@@ -223,12 +160,65 @@ class Timeline:
             Lines, at most ``look.width`` columns wide.
         """
         self._mark_repairs(report)
-        yield from _Sheet(self, report, look).lines()
+        sent = f"{_count(self._server.events, 'event')}, {_count(self._violations, 'violation')}"
+        made = f"{_count(self._ours.events, 'event')}, {report.verdict}, from {report.basis}"
+        made += f", error: {report.error}" if report.error else ""
+        server, ours = Half(f"stock stream: {sent}", self._server.ordered()), Half(f"repaired stream: {made}", self._ours.ordered())
+        yield from Sheet(look, self._position + 1, [server, ours]).lines(self._batches, report.output_tokens)
 
     def _mark_repairs(self, report: Report) -> None:
+        last = self._taken[-1] if self._taken else 0
         for repair in report.repairs:
-            at = self._taken[min(repair.event, len(self._taken) - 1)] if self._taken else 0
-            self._ours.of(repair.output_index).mark(at, _REPAIR, repair.code)
+            at = self._taken[repair.event] if repair.event < len(self._taken) else last
+            self._ours.of(repair.output_index).mark(at, REPAIR, repair.code)
         for difference in report.unexpected_differences:
-            at = self._taken[-1] if self._taken else 0
-            self._ours.of(difference.output_index).mark(at, _DIFFERENCE, f"other {difference.field}")
+            self._ours.of(difference.output_index).mark(last, DIFFERENCE, f"{difference.field} differs")
+
+
+class WatchedRepairer(StreamRepairer):
+    """A repairer that remembers what a drawing shows.
+
+    Takes the arguments of :class:`StreamRepairer`. Events may be given to it past its end.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._checker = Checker()
+        self._timeline = Timeline()
+
+    def receive(self, event: dict[str, Any]) -> list[dict[str, Any]]:
+        """Take one event of the server; returns what is to be handed out."""
+        self._timeline.receive(event, () if event.get("type") == EVENT_TYPE else self._checker.receive(event))
+        if self.finished:
+            return []
+        out = super().receive(event)
+        self._timeline.receive_repaired(out)
+        return out
+
+    def watch(self, event: object) -> None:
+        """Take one event, or data that is none, of which only the drawing is of interest."""
+        if isinstance(event, dict):
+            self.receive(event)
+        else:
+            self._timeline.receive({}, self._checker.receive(event))  # type: ignore[arg-type]  # takes anything
+
+    def receive_eof(self, error: BaseException | None = None) -> list[dict[str, Any]]:
+        """Take the end of the stream; returns what is to be handed out."""
+        out = super().receive_eof(error)
+        self._timeline.receive_eof(self._checker.close(), out)
+        return out
+
+    def receive_error(self, error: StreamError) -> list[dict[str, Any]]:
+        """End the stream with an error of the caller's; returns what is to be handed out."""
+        out = super().receive_error(error)
+        self._timeline.receive_eof((), out)
+        return out
+
+    def draw(self, look: Look) -> Iterator[str]:
+        """The drawing; the stream has ended."""
+        self._timeline.receive_eof(self._checker.close(), ())
+        return self._timeline.draw(self.report, look)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"

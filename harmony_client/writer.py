@@ -353,6 +353,8 @@ class Writer:
                     self._note_change("opener" if key in _SILENT and not value else key, old.get(key, _MISSING), value, index)
         elif name == "opener":
             self._note("opener-emptied" if old not in (None, _MISSING) else "field-filled", index, "")
+        elif name == "part" and isinstance(old, Mapping) and old.get("type") == new.get("type"):
+            self._note("field-filled", index, "")
         elif name not in _SILENT:
             code = _FIELD_CODES.get(name, "field-filled")
             if name == "name" and not (isinstance(old, str) and "<|" in old):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +21,8 @@ import pytest
 import harmony_client
 from harmony_client import check, cli, dump
 from harmony_client.sse import Marker
-from tests.clients import answer, frames
+from server_ext.replay import ReplayServer
+from tests.clients import Socket, answer, frames
 from tests.recordings import Recording, load
 
 ROOT = Path(__file__).parent.parent
@@ -254,6 +259,215 @@ def test_repaired_events_come_while_the_stream_still_runs() -> None:
     assert running.returncode == 0
 
 
+# --- the timeline -----------------------------------------------------------------------------------
+
+
+def drawing(text: str) -> list[str]:
+    lines = text.splitlines()
+    return lines[next(number for number, line in enumerate(lines) if line.startswith("event  ")) :]
+
+
+def test_check_draws_the_stream_after_the_violations(command: Command) -> None:
+    stream = recorded("reasoning_final").sse(frames=True)
+    plain, outcome = command("check", "-", stdin=stream), command("check", "--timeline", "-", stdin=stream)
+    assert (outcome.status, outcome.err) == (plain.status, plain.err)
+    assert outcome.out.startswith(plain.out + "\n")
+    lines = drawing(outcome.out)
+    assert [line[:18] for line in lines if line.startswith("──")] == ["── stock stream: 1", "── repaired stream"]
+    assert max(map(len, lines)) == 80
+
+
+def test_repair_draws_the_stream_to_standard_error_after_the_report(command: Command) -> None:
+    stream = recorded("reasoning_final").sse(frames=True)
+    plain, outcome = command("repair", "-", stdin=stream), command("repair", "--timeline", "-", stdin=stream)
+    assert (outcome.status, outcome.out) == (plain.status, plain.out)
+    assert outcome.err.startswith(plain.err + "\n")
+    assert drawing(outcome.err) == drawing(command("check", "--timeline", "-", stdin=stream).out)
+
+
+def test_a_stream_that_breaks_off_is_drawn_as_far_as_it_goes(command: Command) -> None:
+    for name in ("check", "repair"):
+        outcome = command(name, "--timeline", "-", stdin=b"".join(frames(answer()[:5])))
+        assert outcome.status == 1
+        text = "\n".join(drawing(outcome.out if name == "check" else outcome.err))
+        assert "! item-done-missing, terminal-missing\n" in text
+        assert "── repaired stream: 8 events, unverifiable, from events, error: disconnected ─" in text
+
+
+def test_the_drawing_is_plain_ascii_where_nothing_else_can_be_shown() -> None:
+    environment = {**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}
+    line = [sys.executable, "-m", "harmony_client.cli", "check", "--timeline", "-"]
+    done = subprocess.run(line, input=CORRECT, capture_output=True, env=environment, check=False)
+    assert "-- stock stream: 10 events, no violations ---" in done.stdout.decode("ascii")
+    assert b"\\" not in done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+@pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
+def test_on_a_terminal_the_drawing_is_as_wide_as_it_and_in_colour(variables: dict[str, str], coloured: bool) -> None:
+    master, slave = os.openpty()
+    environment = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "50", **variables}
+    environment = {name: value for name, value in environment.items() if name != "NO_COLOR" or name in variables}
+    line = [sys.executable, "-m", "harmony_client.cli", "check", "--timeline", "-"]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=slave, env=environment) as running:
+        running.communicate(CORRECT)
+    os.close(slave)
+    output = b""
+    with contextlib.suppress(OSError):  # the way a pseudo-terminal ends
+        while data := os.read(master, 1 << 16):
+            output += data
+    os.close(master)
+    lines = output.decode().splitlines()
+    assert any("\x1b[" in line for line in lines) is coloured
+    assert max(len(re.sub("\x1b\\[\\d*m", "", line)) for line in lines) == 50
+
+
+# --- a live server ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def base_url() -> Iterator[str]:
+    with ReplayServer() as server:
+        yield server.base_url
+
+
+class Listener:
+    """A server that answers with what it is given, and keeps the requests."""
+
+    def __init__(self, answers: dict[str, tuple[int, str, bytes]]) -> None:
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"] or 0))
+                self._answer(body)
+
+            def do_GET(self) -> None:
+                self._answer(b"")
+
+            def _answer(self, body: bytes) -> None:
+                outer.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+                status, kind, data = answers.get(self.path, (404, "text/html", b"<html>no such page</html>"))
+                self.send_response(status)
+                self.send_header("content-type", kind)
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def __enter__(self) -> Listener:
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+STREAM = (200, "text/event-stream", CORRECT)
+
+
+def test_check_asks_a_live_server_and_gets_its_raw_stream(command: Command, base_url: str) -> None:
+    model = "reasoning_final@v12:20"
+    outcome = command("check", "--url", base_url, "--model", model, "Where is my order?")
+    saved = command("check", "-", stdin=recorded("reasoning_final").sse(frames=True))
+    assert (outcome.status, outcome.out) == (saved.status, saved.out)
+    assert outcome.err == f"{model} at {base_url}: it sends token batches\n{saved.err}"
+
+
+@pytest.mark.parametrize(("flags", "basis"), [([], "tokens"), (["--no-tokens"], "events")])
+def test_repair_asks_a_live_server_with_or_without_tokens(command: Command, base_url: str, flags: list[str], basis: str) -> None:
+    outcome = command("repair", "--url", base_url, "--model", "reasoning_final@v12:20", *flags, "Where is my order?")
+    assert outcome.status == 0
+    assert f"verdict: match (made from {basis})\n" in outcome.err
+    assert command("check", "-", stdin=outcome.out.encode()).status == 0
+
+
+def test_a_live_stream_is_drawn(command: Command, base_url: str) -> None:
+    outcome = command("check", "--timeline", "--url", base_url, "--model", "reasoning_final@v12:20", "x")
+    assert drawing(outcome.out) == drawing(command("check", "--timeline", "-", stdin=recorded("reasoning_final").sse(frames=True)).out)
+
+
+def test_without_a_model_the_first_of_the_list_is_asked_and_without_a_prompt_a_sum(command: Command) -> None:
+    models = json.dumps({"object": "list", "data": [{"id": "gpt-oss-20b", "object": "model"}]}).encode()
+    with Listener({"/v1/models": (200, "application/json", models), "/v1/responses": STREAM}) as server:
+        outcome = command("check", "--url", f"{server.url}/v1/responses/")
+    assert outcome.status == 0
+    assert outcome.err.startswith(f"gpt-oss-20b at {server.url}/v1/responses/: asked for token batches, but it does not offer them\n")
+    assert [path for path, _, _ in server.requests] == ["/v1/models", "/v1/responses"]
+    _, headers, body = server.requests[-1]
+    assert json.loads(body) == {"model": "gpt-oss-20b", "input": "What is 17 times 23? Answer in one sentence.", "stream": True}
+    assert headers["x-harmony-tokens"] == "1"
+
+
+def test_an_api_key_is_sent_only_if_its_variable_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+    with Listener({"/v1/responses": STREAM}) as server:
+        line = ["check", "--url", f"{server.url}/v1", "--model", "m", "--no-tokens"]
+        assert command(*line, "x").status == 0
+        assert command(*line, "--api-key-env", "OPENAI_API_KEY", "x").status == 0
+    assert [headers["authorization"] for _, headers, _ in server.requests] == ["Bearer none", "Bearer sk-mine"]
+    assert "x-harmony-tokens" not in server.requests[0][1]
+    missing = command("check", "--url", server.url, "--api-key-env", "NO_SUCH_KEY", "x")
+    assert (missing.status, missing.out) == (2, "")
+    assert missing.err == "harmony-client: --api-key-env: there is no environment variable NO_SUCH_KEY, or it is empty\n"
+
+
+@pytest.mark.parametrize("name", ["check", "repair"])
+def test_a_server_that_cannot_be_asked_exits_with_2_and_one_line_that_names_it(command: Command, name: str) -> None:
+    refusal = json.dumps({"error": {"message": "no such model: m", "code": "model_not_found"}}).encode()
+    empty = json.dumps({"object": "list", "data": []}).encode()
+    answers = {"/v1/responses": (400, "application/json", refusal), "/v1/models": (200, "application/json", empty)}
+    with Listener(answers) as server:
+        for url, model, expected in (
+            (f"{server.url}/v1", "m", f"{server.url}/v1/responses: HTTP 400: no such model: m"),
+            (f"{server.url}/v1", None, f"{server.url}/v1/models: the server lists no model; name one with --model"),
+            (server.url, "m", f"{server.url}/responses: HTTP 404: Not Found; a base URL usually ends in /v1"),
+            (
+                server.url,
+                None,
+                f"{server.url}/models: HTTP 404: Not Found; a base URL usually ends in /v1 (--model names one without asking)",
+            ),
+            ("http://127.0.0.1:9/v1", "m", "http://127.0.0.1:9/v1/responses: "),
+            ("gpu:8000/v1", "m", "gpu:8000/v1: not the URL of a server, such as http://gpu:8000/v1"),
+            ("http://gpu:port/v1", "m", "http://gpu:port/v1: not the URL"),
+            ("http://[gpu/v1", "m", "http://[gpu/v1: not the URL"),
+            ("ftp://gpu/v1", "m", "ftp://gpu/v1: not the URL"),
+        ):
+            outcome = command(name, "--url", url, *(["--model", model] if model else []), "Hello")
+            assert (outcome.status, outcome.out) == (2, ""), url
+            assert outcome.err.startswith(f"harmony-client: {expected}")
+            assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["check", "repair"])
+def test_a_page_instead_of_a_stream_exits_with_2(command: Command, name: str) -> None:
+    with Listener({"/v1/responses": (200, "text/html", b"<html>welcome</html>")}) as server:
+        outcome = command(name, "--url", f"{server.url}/v1", "--model", "m", "x")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.splitlines()[-1].startswith(f"harmony-client: {server.url}/v1/responses: no events; expected ")
+
+
+def test_a_connection_that_breaks_is_said_and_what_came_is_used(command: Command) -> None:
+    with Socket(answer()[:4], "drop") as server:
+        checked = command("check", "--url", server.base_url, "--model", "m", "x")
+    with Socket(answer()[:4], "drop") as server:
+        repaired = command("repair", "--url", server.base_url, "--model", "m", "x")
+    assert (checked.status, repaired.status) == (1, 1)
+    assert "terminal-missing" in checked.out
+    assert checked.err.splitlines()[-1].startswith("the connection broke: RemoteProtocolError(")
+    assert repaired.err.splitlines()[-1].startswith("error: disconnected: the connection broke before the terminal event")
+    with Socket([], "drop") as server:
+        nothing = command("repair", "--url", server.base_url, "--model", "m", "x")
+    assert nothing.status == 2
+    assert "the connection broke before the first event" in nothing.err
+
+
 # --- mistakes ---------------------------------------------------------------------------------------
 
 
@@ -302,7 +516,14 @@ def test_json_nested_too_deeply_is_refused_in_one_line(command: Command, name: s
     assert "Traceback" not in outcome.err
 
 
-@pytest.mark.parametrize("arguments", [[], ["chek", "x"], ["check"], ["check", "a", "b"], ["repair", "--no"], ["demo", "--pace", "-1"]])
+MISTAKES = [
+    *([], ["chek", "x"], ["check"], ["check", "a", "b"], ["repair", "--no"], ["demo", "--pace", "-1"]),
+    *(["check", "--json", "--timeline", "a"], ["check", "--model", "m", "a"], ["repair", "--no-tokens", "a"]),
+    *(["check", "--api-key-env", "KEY", "a"], ["check", "--url"]),
+]
+
+
+@pytest.mark.parametrize("arguments", MISTAKES)
 def test_a_usage_error_exits_with_2_and_shows_the_usage(command: Command, arguments: list[str]) -> None:
     outcome = command(*arguments)
     assert (outcome.status, outcome.out) == (2, "")
@@ -325,7 +546,7 @@ def test_an_interrupt_ends_the_command_quietly(command: Command, monkeypatch: py
     def interrupted(_: object) -> Iterator[bytes]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_chunks", interrupted)
+    monkeypatch.setattr(cli, "payloads", interrupted)
     assert command("check", "-") == (130, "", "")
 
 

@@ -21,8 +21,8 @@ FLOORS = [
     {"sse", "dump", "vocabulary", "headers", "harmony"},
     {"checker", "checker_items", "checker_rules", "report", "grammar", "output", "writer", "items", "tokens", "verify", "resolve", "reader"}
     | {"endings", "conclusion", "repair", "body"},
-    {"client", "_stream", "_events", "_options", "_sdk_errors", "reference"},
-    {"__init__", "cli", "demo", "_demo_screen"},
+    {"client", "_stream", "_events", "_options", "_sdk_errors", "reference", "live", "testing"},
+    {"__init__", "cli", "_cli_source", "timeline", "_timeline_sheet", "demo", "_demo_screen", "pytest_plugin"},
 ]
 FLOOR = {module: level for level, modules in enumerate(FLOORS) for module in modules}
 
