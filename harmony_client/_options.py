@@ -72,5 +72,9 @@ class RepairOptions:
             prepare()
 
 
+#: Key in the ``extensions`` of an HTTP response: a callable there gets the report of the stream that reads it, when
+#: that begins. For mock servers: httpx and httpcore copy the extensions, so what a stream puts in does not come back.
+WATCH_EXTENSION = "harmony_client.watch"
+
 #: The names of all options.
 OPTION_NAMES = frozenset(field.name for field in fields(RepairOptions))

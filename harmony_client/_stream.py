@@ -17,7 +17,7 @@ from openai.types.responses import Response
 
 from harmony_client import wire
 from harmony_client._events import EventFactory
-from harmony_client._options import RepairOptions
+from harmony_client._options import WATCH_EXTENSION, RepairOptions
 from harmony_client._sdk_errors import to_sdk_error, transport_errors
 from harmony_client.body import RepairedBody
 from harmony_client.endings import TERMINAL_TYPES
@@ -79,6 +79,9 @@ class Delivery:
         self._terminal: Response | None = None
         self._error: openai.APIError | None = None
         response.extensions[DELIVERY_EXTENSION] = self
+        watch = response.extensions.get(WATCH_EXTENSION)
+        if callable(watch):
+            watch(self.report)
 
     @property
     def over(self) -> bool:

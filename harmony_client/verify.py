@@ -143,7 +143,7 @@ class Snapshot:
         for position, listed in enumerate(self.listed):
             if listed.taken is None and not listed.repeats:
                 free[listed.kind, listed.text].append(position)
-        for entry in self.entries:
+        for entry in sorted(self.entries, key=_left_out):
             positions = free.get((getattr(entry, kind), getattr(entry, text))) if entry.partner is None else None
             if positions:
                 self._join(positions.popleft(), entry)
@@ -247,6 +247,11 @@ class Snapshot:
             if listed.taken is not None and listed.taken.partner is None and listed.taken.item is not None and position < highest:
                 index = listed.taken.item.index
                 report.differences.append(Difference(index, "order", index, position, True, "item known only from the snapshot"))
+
+
+def _left_out(entry: Entry) -> bool:
+    """Whether an entry was left out of the stream on purpose: a listed item is one that was streamed, if it can be."""
+    return entry.item is None
 
 
 def settle_item(writer: Writer, item: Item, data: Mapping[str, Any]) -> bool:

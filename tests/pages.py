@@ -3,7 +3,7 @@
     python -m tests.pages            # which pages are not up to date
     python -m tests.pages --write    # bring them up to date
 
-A `python` block runs in the names of those before it; a `text` block right after it is what it prints. Of a
+A `python` block runs in the names of those before it, and so do its tests; a `text` block right after it is what it prints. Of a
 `console` block the lines with `$ ` run in a shell, the others are their output. A `sh` block is what the
 reader is asked to do at the beginning; here that is done already.
 """
@@ -24,9 +24,10 @@ from server_ext.replay import ReplayServer
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-#: Pages that other test files run.
+#: Pages that other test files run, and pages that commands make.
 ELSEWHERE = {"server.md", "frameworks.md", "testing.md"}
-PAGES = sorted(path for path in DOCS.glob("*.md") if path.name not in ELSEWHERE)
+GENERATED = {"api.md", "report.md", "violations.md"}
+PAGES = sorted(path for path in DOCS.glob("*.md") if path.name not in ELSEWHERE | GENERATED)
 
 _SERVERS = ("http://localhost:8000/v1", "http://gpu:8000/v1")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -48,6 +49,7 @@ class Reader:
 
     def __init__(self, base_url: str, folder: Path) -> None:
         self._base_url = base_url
+        self._shown = _SERVERS[0]
         for name, arguments in (("harmony-client", " -m harmony_client.cli"), ("python", "")):
             script = folder / name
             script.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n', "utf-8")
@@ -64,6 +66,7 @@ class Reader:
         names: dict[str, object] = {"__name__": page.stem}
         printed: str | None = None
         text = page.read_text("utf-8")
+        self._shown = next((server for server in _SERVERS if server in text), _SERVERS[0])
 
         def done(match: re.Match[str]) -> str:
             nonlocal printed
@@ -85,6 +88,8 @@ class Reader:
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
             exec(compile(self._there(code), where, "exec"), names)
+            for name in re.findall(r"^def (test_\w+)\(\)", code, re.MULTILINE):
+                names[name]()  # type: ignore[operator]
         return self._here(output.getvalue())
 
     def _command(self, line: str) -> str:
@@ -98,7 +103,7 @@ class Reader:
         return text
 
     def _here(self, text: str) -> str:
-        return text.replace(self._base_url, _SERVERS[0])
+        return text.replace(self._base_url, self._shown)
 
 
 @contextlib.contextmanager

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import inspect
 import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
+import harmony_client
+import harmony_client.testing
+from harmony_client import _timeline_sheet, report
 from tests import pages
 
 MARKDOWN = sorted([*pages.DOCS.glob("*.md"), *pages.ROOT.glob("*.md")])
@@ -35,12 +42,71 @@ def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
             assert anchor in anchors, f"{page.name}: {link}"
 
 
-@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*pages.PAGES, *pages.ROOT.glob("*.md")], ids=lambda page: page.stem)
 def test_lines_of_prose_are_not_too_long(page: Path) -> None:
-    prose = re.sub(r"^```.*?^```$|^\|.*$|^- .*$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^```.*?^```$|^\|[^\n]*$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     assert [line for line in prose.splitlines() if len(line) > 140] == []
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
     contents = (pages.DOCS / "README.md").read_text("utf-8")
     assert [page.name for page in pages.DOCS.glob("*.md") if page.name != "README.md" and f"]({page.name})" not in contents] == []
+
+
+def test_the_codes_of_all_errors_are_explained() -> None:
+    sources = "".join(path.read_text("utf-8") for path in (pages.ROOT / "harmony_client").glob("*.py"))
+    codes = set(re.findall(r'\bcode="([a-z-]+)"', sources)) | set(re.findall(r'code="timeout" if \w+ else "([a-z-]+)"', sources))
+    page = (pages.DOCS / "errors.md").read_text("utf-8")
+    assert len(codes) > 8
+    assert sorted(code for code in codes if f"`{code}`" not in page) == []
+
+
+def test_the_endings_are_explained() -> None:
+    page = (pages.DOCS / "errors.md").read_text("utf-8")
+    assert [ending for ending in get_args(report.Ending) if f"| `{ending}` |" not in page] == []
+
+
+def test_the_signs_of_the_timeline_are_explained() -> None:
+    page = (pages.DOCS / "command-line.md").read_text("utf-8")
+    assert [sign for sign in _timeline_sheet._LEGEND if f"| `{sign}` |" not in page] == []
+
+
+# --- the reference ----------------------------------------------------------------------------------
+
+
+def script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, pages.ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_is_up_to_date() -> None:
+    build = script("build_api_docs")
+    assert build.TARGET.read_text("utf-8") == build.page(), "run: python scripts/build_api_docs.py"
+
+
+def test_the_reference_has_every_public_name() -> None:
+    build = script("build_api_docs")
+    named = {name for names in build.SECTIONS.values() for name in names} | set(build.ERRORS) | set(build.REPORT)
+    assert set(harmony_client.__all__) <= named
+    assert {f"testing:{name}" for name in harmony_client.testing.__all__ if name[1].islower()} <= named
+
+
+def test_every_argument_and_error_of_a_public_function_is_explained() -> None:
+    build = script("build_api_docs")
+    for name in [name for names in build.SECTIONS.values() for name in names]:
+        module, _, own = name.rpartition(":")
+        value = getattr(importlib.import_module(f"harmony_client.{module}".rstrip(".")), own)
+        if own == "AsyncHarmonyOpenAI":  # takes the arguments of HarmonyOpenAI, and says so
+            continue
+        functions = [value, *(member for key, member in vars(value).items() if key[0] != "_" and inspect.isfunction(member))]
+        for function in functions if inspect.isclass(value) else [value]:
+            doc = inspect.getdoc(function) or ""
+            parameters = [] if isinstance(value, type) and issubclass(value, tuple) else inspect.signature(function).parameters
+            missing = [parameter for parameter in parameters if parameter != "self" and f"    {parameter}: " not in doc]
+            assert not missing or (len(parameters) - len(missing) <= 1 and len(doc.splitlines()) == 1), f"{function}: {missing}"
+            if inspect.isfunction(function) and re.search(r"^ +raise \w+Error", inspect.getsource(function), re.MULTILINE):
+                assert "Raises:" in doc, function

@@ -83,7 +83,6 @@ scripts = st.fixed_dictionaries(
 said = scripts.filter(
     lambda script: (
         (script["calls"] or any(script[name] is not None for name in ("answer", "reasoning", "preamble")))
-        and (script["preamble"] is None or script["preamble"] != script["answer"])
     )  # the verifier takes the one for the other
 )
 

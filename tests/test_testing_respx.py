@@ -144,6 +144,20 @@ def test_it_may_be_called_again() -> None:
         assert (list(HTTPCoreMocker.targets), HTTPCoreMocker.handler) == inside
 
 
+@pytest.mark.skipif(not NEEDED, reason="there is nothing to add without httpx2")
+def test_who_has_added_the_targets_by_hand_gets_the_errors_too() -> None:
+    added = [target.replace("httpcore.", "httpcore2.", 1) for target in HTTPCoreMocker.targets]
+    HTTPCoreMocker.add_targets(*added)
+    try:
+        with respx_patched(), respx.mock:
+            respx.post(URL).mock(side_effect=httpx.ReadTimeout)
+            with pytest.raises(openai.APITimeoutError):
+                client("sync").responses.create(**ASK)
+        assert set(added) <= set(HTTPCoreMocker.targets)
+    finally:
+        HTTPCoreMocker.remove_targets(*added)
+
+
 def test_it_may_begin_and_end_within_a_mock() -> None:
     with respx.mock:
         respx.post(URL).mock(side_effect=Reply(ANSWER))
@@ -219,7 +233,8 @@ async def test_a_response_is_a_return_value_and_can_be_given_again(kind: str) ->
         for _ in range(2):
             stream = await streamed(client(kind))
             assert text_of(await events_of(stream)) == ANSWER
-            assert report_of(stream).verdict == "match"
+            assert reply.reports == [report_of(stream)]
+    assert reply.complaints() == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,10 +10,11 @@ import json
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from harmony_client import wire
+from harmony_client._options import WATCH_EXTENSION
 from harmony_client.testing._draft import Ending
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "Play", "asked", "body_of", "family_of", "json_response", "of_both", "sdk_family", "stream_response"]
 
 FAMILIES: Final = ("httpx", "httpx2")
-_PLAY_EXTENSION: Final = "harmony_client.testing.play"
 _FAILURES: Final[Mapping[Ending, tuple[str, str]]] = {
     "reset": ("ReadError", "[Errno 104] Connection reset by peer"),
     "timeout": ("ReadTimeout", "The read operation timed out"),
@@ -137,28 +137,9 @@ def asked(request: Any) -> tuple[dict[str, Any], bool]:
 
 def stream_response(request: Any, play: Play, *, tokens: bool) -> Any:
     """The streamed response that plays a reply."""
-    _watch_deliveries()
     headers = {"content-type": "text/event-stream; charset=utf-8"} | ({wire.HEADER: wire.HEADER_VALUE} if tokens else {})
-    return family_of(request).Response(200, headers=headers, stream=body_of(play), request=request, extensions={_PLAY_EXTENSION: play})
-
-
-def _watch_deliveries() -> None:
-    """Let the streams of wrapped clients leave their report with the reply that they read.
-
-    They keep it in the response's extensions, of which httpx and httpcore make copies: only what is put in before gets through.
-    """
-    shell: Any = sys.modules.get("harmony_client._stream")
-    if shell is None or hasattr(shell.Delivery.__init__, "__wrapped__"):
-        return
-    begin = shell.Delivery.__init__
-
-    @wraps(begin)
-    def watched(delivery: Any, response: Any, *arguments: Any, **options: Any) -> None:
-        begin(delivery, response, *arguments, **options)
-        if isinstance(play := response.extensions.get(_PLAY_EXTENSION), Play):
-            play.report = delivery.report
-
-    shell.Delivery.__init__ = watched
+    extensions = {WATCH_EXTENSION: partial(setattr, play, "report")}  # a wrapped client's stream leaves its report there
+    return family_of(request).Response(200, headers=headers, stream=body_of(play), request=request, extensions=extensions)
 
 
 def json_response(request: Any, status: int, content: Any) -> Any:

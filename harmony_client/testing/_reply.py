@@ -145,7 +145,7 @@ class Reply:
 
         Args:
             request: The request. Without one a response of httpx for a request that asks for a stream, with token batches if the
-                reply has them: for ``return_value=`` of respx. The verdict on such a response is not known here.
+                reply has them: for ``return_value=`` of respx.
         """
         if request is None:
             return stream_response(None, self._play({}, self.tokens), tokens=self.tokens)

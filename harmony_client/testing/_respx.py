@@ -17,8 +17,6 @@ from harmony_client.testing._http import of_both
 
 __all__ = ["patch_respx", "respx_patched"]
 
-_HANDLERS = ("handler", "async_handler")
-
 
 def patch_respx() -> None:
     """Let respx answer the requests of openai 3 as it answers those of openai 2, for as long as the process runs.
@@ -43,20 +41,19 @@ def respx_patched() -> Iterator[None]:
 
 
 def _patch() -> Callable[[], None]:
+    """Patch, unless that was done or is not needed; returns what undoes it."""
     mocker = importlib.import_module("respx.mocks").HTTPCoreMocker
+    if "handler" in vars(mocker) or importlib.util.find_spec("httpcore2") is None:
+        return lambda: None
     targets = [target.replace("httpcore.", "httpcore2.", 1) for target in mocker.targets if target.startswith("httpcore.")]
     missing = [target for target in targets if target not in mocker.targets]
-    if not missing or importlib.util.find_spec("httpcore2") is None:
-        return lambda: None
     mocker.add_targets(*missing)
-    inherited = {name: vars(mocker).get(name) for name in _HANDLERS}
     mocker.handler = classmethod(_raising_for_both(mocker.handler.__func__))
     mocker.async_handler = classmethod(_raising_for_both_async(mocker.async_handler.__func__))
 
     def undo() -> None:
         mocker.remove_targets(*missing)
-        for name, handler in inherited.items():
-            delattr(mocker, name) if handler is None else setattr(mocker, name, handler)
+        del mocker.handler, mocker.async_handler  # those that it inherits come forth again
 
     return undo
 
