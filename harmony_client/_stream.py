@@ -138,7 +138,7 @@ class Delivery:
         self.report.reference = reference
         if reference.verdict == "mismatch" and self._options.on_mismatch != "ignore":
             count = len(reference.differences)
-            _log.warning("response %s: openai-harmony reads %d field(s) of the same tokens otherwise", self.report.response_id, count)
+            _log.warning("response %r: openai-harmony reads %d field(s) of the same tokens otherwise", self.report.response_id, count)
 
     def _hand_out(self, batches: Iterator[list[dict[str, Any]]]) -> Iterator[Any]:
         build = self._objects.event

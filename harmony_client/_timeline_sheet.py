@@ -32,7 +32,7 @@ _MAX_ROWS: Final = 40  # of one half: no more can be taken in, and a server may 
 _MAX_CELL: Final = 4  # columns for one event, where there are few
 _MIN_TRACK: Final = 12
 _KEPT: Final = 200  # characters of a text that are kept to be shown
-_TICKS: Final = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
+_TICKS: Final = tuple(digit * 10**power for power in range(12) for digit in (1, 2, 5))
 
 
 class Look(NamedTuple):

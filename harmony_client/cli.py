@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -36,6 +35,7 @@ INTERRUPTED: Final = 130
 _PROGRAM: Final = "harmony-client"
 _SHOWN: Final = 60
 _MAX_PACE: Final = 60
+_WIDTH: Final = 80  # of what is drawn for no terminal
 
 _EXAMPLES: Final = """\
 examples:
@@ -268,11 +268,18 @@ def _draw(watched: WatchedRepairer, file: TextIO) -> None:
     """Draw for the eye: on a terminal in its width and in colour, else 80 columns wide."""
     from harmony_client.timeline import Look
 
-    terminal = file.isatty()
-    width = shutil.get_terminal_size().columns if terminal else 80
-    plain = not terminal or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    for line in watched.draw(Look(width, unicode=_shows_unicode(file), colour=not plain)):
+    plain = not file.isatty() or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    for line in watched.draw(Look(_width(file), unicode=_shows_unicode(file), colour=not plain)):
         print(line, file=file)
+
+
+def _width(file: TextIO) -> int:
+    if file.isatty():
+        if (columns := os.environ.get("COLUMNS", "")).isdecimal():
+            return int(columns)
+        with suppress(OSError):  # not shutil's function, which asks standard output only
+            return os.get_terminal_size(file.fileno()).columns or _WIDTH
+    return _WIDTH
 
 
 def _shows_unicode(file: TextIO) -> bool:

@@ -97,9 +97,10 @@ def _first_model(client: openai.OpenAI, address: str) -> str:
 
 
 def _sentence(error: Exception) -> str:
-    if isinstance(error, openai.APIStatusError):
-        body = error.body if isinstance(error.body, dict) else {}
-        message = body.get("message") or error.response.reason_phrase
-        hint = "; a base URL usually ends in /v1" if error.status_code == 404 and "/v1" not in str(error.request.url) else ""
-        return f"HTTP {error.status_code}: {message}{hint}"
-    return str(error.__cause__ or error) or type(error).__name__
+    if not isinstance(error, openai.APIStatusError):
+        return str(error.__cause__ or error) or type(error).__name__
+    body = error.body if isinstance(error.body, dict) else {}
+    if body.get("message"):
+        return f"HTTP {error.status_code}: {body['message']}"
+    hint = "; a base URL usually ends in /v1" if error.status_code == 404 and "/v1" not in str(error.request.url) else ""
+    return f"HTTP {error.status_code}: {error.response.reason_phrase}{hint}"

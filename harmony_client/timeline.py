@@ -48,19 +48,23 @@ class _Rows:
     def __init__(self) -> None:
         self.rows: dict[_Item, Row] = {}
         self.events = 0
+        self._by_index: dict[int, Row] = {}
 
     def receive(self, position: int, event: Mapping[str, Any]) -> Row:
         step = _step(event)
         row = self.rows.get(step.item)
         if row is None:
             row = self.rows[step.item] = Row(_label(step.item))
+            index = step.item and step.item[0]
+            if index is not None:
+                self._by_index.setdefault(index, row)
         row.receive(position, step.seen, step.text, step.name)
         self.events += 1
         return row
 
     def of(self, index: int | None) -> Row:
-        """The row of an output index, or that of the response."""
-        found = next((row for item, row in self.rows.items() if item is not None and item[0] == index), None)
+        """The row of an output index, or that of the response: for ``None``, and for items that were never seen."""
+        found = None if index is None else self._by_index.get(index)
         return found or self.rows.setdefault(None, Row(_label(None)))
 
     def ordered(self) -> list[Row]:

@@ -25,13 +25,20 @@ class Exchange:
     """One request that asks for token frames.
 
     Attributes:
-        active: Whether its response gets them. For the code that makes the stream to set, before its first body chunk.
+        active: Whether its response gets them.
+        at_end: Called once the response is over, also where the client left in the middle of it. Must not raise.
     """
 
-    __slots__ = ("active",)
+    __slots__ = ("active", "at_end")
 
     def __init__(self) -> None:
         self.active = False
+        self.at_end: Callable[[], object] | None = None
+
+    def begin(self, at_end: Callable[[], object] | None = None) -> None:
+        """Say that the response gets token frames: before it starts, or, on the late route, before its first body chunk."""
+        self.active = True
+        self.at_end = at_end
 
 
 def current_exchange() -> Exchange | None:
@@ -44,10 +51,13 @@ class TokenRequests:
 
     Args:
         app: The ASGI application behind it.
+        late_route: End of the path of the route whose code begins to make a stream only when it is asked for its first body chunk, so
+            that the start of the response has to wait for that; `""` where the code begins before the response starts.
     """
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, late_route: str = "") -> None:
         self.app = app
+        self.late_route = late_route
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -59,35 +69,50 @@ class TokenRequests:
         # Set for every request: a server may start a task for the next request of a connection in the context of the one before.
         token = _current.set(exchange)
         try:
-            await self.app(scope, receive, send if exchange is None else _Answer(exchange, send))
+            if exchange is None:
+                await self.app(scope, receive, send)
+            else:
+                await self._serve(exchange, scope, receive, send)
         finally:
             _current.reset(token)
 
+    async def _serve(self, exchange: Exchange, scope: MutableMapping[str, Any], receive: Any, send: Send) -> None:
+        late = bool(self.late_route) and scope["path"].endswith(self.late_route)
+        answer = _Answer(exchange, send, late=late)
+        try:
+            await self.app(scope, receive, answer)
+        finally:
+            if exchange.at_end is not None:
+                exchange.at_end()
+            await answer.release()
+
 
 class _Answer:
-    """Sends a response, with the answer header if it has token frames.
+    """Sends a response, with the answer header if it is an event stream that has token frames."""
 
-    The start of an event stream is held back until its first body chunk, because some servers only begin to make the stream when they
-    are asked for that chunk. The servers we know make it at once.
-    """
+    __slots__ = ("_exchange", "_held", "_late", "_send")
 
-    __slots__ = ("_exchange", "_held", "_send")
-
-    def __init__(self, exchange: Exchange, send: Send) -> None:
+    def __init__(self, exchange: Exchange, send: Send, *, late: bool) -> None:
         self._exchange = exchange
         self._send = send
+        self._late = late
         self._held: Message | None = None
 
     async def __call__(self, message: Message) -> None:
-        if self._held is not None:
-            start, self._held = self._held, None
-            if self._exchange.active:
-                start = {**start, "headers": [*start["headers"], ANSWER]}
-            await self._send(start)
-        elif message["type"] == "http.response.start" and _is_event_stream(message):
+        if message["type"] == "http.response.start" and _is_event_stream(message):
             self._held = message
+            if not self._late:
+                await self.release()
             return
+        if self._held is not None:
+            await self.release()
         await self._send(message)
+
+    async def release(self) -> None:
+        """Send the start of the stream, if it still waits."""
+        start, self._held = self._held, None
+        if start is not None:
+            await self._send({**start, "headers": [*start["headers"], ANSWER]} if self._exchange.active else start)
 
 
 def _is_event_stream(start: Message) -> bool:

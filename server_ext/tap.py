@@ -27,39 +27,55 @@ from typing import Any, Final, NamedTuple
 from harmony_client.errors import FrameError
 from harmony_client.wire import HEADER, HEADER_VALUE, MAX_BATCH_IDS, MAX_TOKEN_ID, TokenBatch, encode_batch
 
-__all__ = ["ANSWER", "EngineOutput", "Tap", "TokenFrames", "asks_for_tokens", "logger", "report_once"]
+__all__ = ["ANSWER", "MAX_REPORTS", "EngineOutput", "Tap", "TokenFrames", "asks_for_tokens", "logger", "report_once"]
 
 ANSWER: Final = (HEADER.encode(), HEADER_VALUE.encode())
 """The header of a response that has token frames, as ASGI writes headers."""
 
 logger: Final = logging.getLogger("server_ext")
 
+MAX_REPORTS: Final = 100
+"""Lines of `report_once` in one process; a server that has more to complain of is known well enough."""
+
 # What stands around the numbers of a plain frame, taken from one that `encode_batch` wrote: the wire format is known in one place only.
 _PLAIN: Final = encode_batch(TokenBatch(11111, 22222, [33333])).decode()
 _BEFORE_BATCH, _BEFORE_START, _BEFORE_IDS, _AFTER_IDS = re.split("11111|22222|33333", _PLAIN)
 
-_reported: set[str] = set()
+_reported: set[tuple[str, str, str]] = set()
 
 
 def asks_for_tokens(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a request with these ASGI headers asks for token frames."""
+    """Whether a request with these ASGI headers asks for token frames. `1, 1` is how some proxies write a header given twice."""
     name, value = ANSWER
-    return any(given.strip() == value for key, given in headers if key.lower() == name)
+    return any(part.strip() == value for key, given in headers if key.lower() == name for part in given.split(b","))
 
 
-def report_once(server: str, symbol: str, problem: object, loss: str = "Served without token frames; nothing else changes.") -> None:
-    """Log what is not as expected, and what that costs. Each line is logged once per process.
+def report_once(
+    server: str, symbol: str, problem: str | BaseException, loss: str = "Served without token frames; nothing else changes."
+) -> None:
+    """Log what is not as expected, and what that costs: one line per server, symbol and problem, and `MAX_REPORTS` lines in a process.
+
+    The text of an exception can quote what the model wrote. So the line has its type alone; the traceback follows at level DEBUG.
 
     Args:
         server: Name and version of the server.
-        symbol: What is not as expected.
-        problem: What is wrong with it.
+        symbol: What is not as expected; replaced by the name of the attribute that an AttributeError misses.
+        problem: What is wrong with it, in words of our own, or the exception that told.
         loss: A sentence: what happens instead.
     """
-    line = f"{server}: {symbol}: {problem}. {loss}"
-    if line not in _reported:
-        _reported.add(line)
-        logger.warning(line)
+    if isinstance(problem, AttributeError) and problem.name:
+        symbol = f"{type(problem.obj).__name__}.{problem.name}"
+    words = problem if isinstance(problem, str) else _kind(problem)
+    if (server, symbol, words) in _reported or len(_reported) >= MAX_REPORTS:
+        return
+    _reported.add((server, symbol, words))
+    logger.warning("%s: %s: %s. %s", server, symbol, words, loss)
+    if not isinstance(problem, str):
+        logger.debug("The exception of the line above", exc_info=problem)
+
+
+def _kind(error: BaseException) -> str:
+    return type(error).__name__ + (f" {error.code}" if isinstance(error, FrameError) else "")
 
 
 class EngineOutput(NamedTuple):
@@ -135,19 +151,20 @@ class Tap:
     Args:
         server: Name and version of the server, `"tensorrt-llm/1.2.1"`.
         read: Reads one engine response of that server; a function of a module, so that it can be pickled.
-
-    Attributes:
-        closed: Whether `close` has given out the last frame: the client has all tokens and knows it.
     """
 
-    __slots__ = ("_frames", "_last", "_read", "closed", "server")
+    __slots__ = ("_frames", "_last", "_read", "server")
 
     def __init__(self, server: str, read: Callable[[Any], EngineOutput]) -> None:
         self.server = server
         self._read = read
         self._frames: TokenFrames | None = TokenFrames(server)
         self._last = EngineOutput(())
-        self.closed = False
+
+    @property
+    def open(self) -> bool:
+        """Whether there can be frames yet: it was not closed, and nothing went wrong."""
+        return self._frames is not None
 
     @property
     def done(self) -> bool:
@@ -162,7 +179,7 @@ class Tap:
             self._last = self._read(response)
             return self._frames.frame(self._last.token_ids) if len(self._last.token_ids) else ""
         except Exception as error:
-            self.stop(_symbol(error) or "engine response", repr(error))
+            self.stop("engine response", error)
             return ""
 
     def close(self, error: BaseException | None = None) -> str:
@@ -177,21 +194,12 @@ class Tap:
         last = self._last
         end = {"finish_reason": last.finish_reason, "stop_reason": last.stop_reason, "snapshot_error": error and type(error).__name__}
         try:
-            frame = encode_batch(frames.take((), done=True, **end)).decode()
+            return encode_batch(frames.take((), done=True, **end)).decode()
         except Exception as trouble:
-            self.stop("last engine response", repr(trouble))
+            self.stop("last engine response", trouble)
             return ""
-        self.closed = True
-        return frame
 
-    def stop(self, symbol: str, problem: object) -> None:
+    def stop(self, symbol: str, problem: str | BaseException) -> None:
         """Send no more frames for this response, and log why."""
         self._frames = None
         report_once(self.server, symbol, problem)
-
-
-def _symbol(error: Exception) -> str:
-    """The attribute that was looked for in vain, as `Class.attribute`; `""` for other errors."""
-    if not isinstance(error, AttributeError) or not error.name:
-        return ""
-    return f"{type(error.obj).__name__}.{error.name}"

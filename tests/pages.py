@@ -77,7 +77,7 @@ class Reader:
             elif language == "python":
                 printed = self._python(body, where, names)
             elif language == "console":
-                body = _COMMAND.sub(lambda command: f"$ {command[1]}\n{self._command(command[1])}", body)
+                body = _COMMAND.sub(lambda command: f"$ {command[1]}\n{self.command(command[1])}", body)
             elif language != "sh" or not all(map(_PREPARATION.fullmatch, body.splitlines())):
                 raise UnknownBlockError(where)
             return f"```{language}\n{body}```"
@@ -92,7 +92,8 @@ class Reader:
                 names[name]()  # type: ignore[operator]
         return self._here(output.getvalue())
 
-    def _command(self, line: str) -> str:
+    def command(self, line: str) -> str:
+        """Run a line in a shell; what it prints, errors included."""
         shell = ["sh", "-c", f"exec 2>&1\n{self._there(line)}"]
         done = subprocess.run(shell, env=self._environment, stdout=subprocess.PIPE, timeout=60, check=False)
         return self._here(done.stdout.decode())

@@ -302,14 +302,22 @@ def test_the_drawing_is_plain_ascii_where_nothing_else_can_be_shown() -> None:
     assert b"\\" not in done.stdout
 
 
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
-@pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
-def test_on_a_terminal_the_drawing_is_as_wide_as_it_and_in_colour(variables: dict[str, str], coloured: bool) -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("name", ["check", "repair"])
+@pytest.mark.parametrize(
+    ("variables", "width", "coloured"),
+    [({}, 50, True), ({"COLUMNS": "60"}, 60, True), ({"NO_COLOR": "1"}, 50, False), ({"TERM": "dumb"}, 50, False)],
+)
+def test_on_a_terminal_the_drawing_is_as_wide_as_it_and_in_colour(name: str, variables: dict[str, str], width: int, coloured: bool) -> None:
+    import termios
+
     master, slave = os.openpty()
-    environment = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "50", **variables}
-    environment = {name: value for name, value in environment.items() if name != "NO_COLOR" or name in variables}
-    line = [sys.executable, "-m", "harmony_client.cli", "check", "--timeline", "-"]
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=slave, env=environment) as running:
+    termios.tcsetwinsize(slave, (24, 50))
+    hidden = {"NO_COLOR", "COLUMNS"} - set(variables)
+    environment = {key: value for key, value in {**ENVIRONMENT, "TERM": "xterm", **variables}.items() if key not in hidden}
+    line = [sys.executable, "-m", "harmony_client.cli", name, "--timeline", "-"]
+    streams: dict[str, Any] = {"stdout": slave} if name == "check" else {"stdout": subprocess.DEVNULL, "stderr": slave}
+    with subprocess.Popen(line, stdin=subprocess.PIPE, env=environment, **streams) as running:
         running.communicate(CORRECT)
     os.close(slave)
     output = b""
@@ -319,7 +327,7 @@ def test_on_a_terminal_the_drawing_is_as_wide_as_it_and_in_colour(variables: dic
     os.close(master)
     lines = output.decode().splitlines()
     assert any("\x1b[" in line for line in lines) is coloured
-    assert max(len(re.sub("\x1b\\[\\d*m", "", line)) for line in lines) == 50
+    assert max(len(re.sub("\x1b\\[\\d*m", "", line)) for line in lines) == width
 
 
 # --- a live server ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import pytest
 import harmony_client
 import harmony_client.testing
 from harmony_client import _timeline_sheet, report
+from server_ext.replay import load
 from tests import pages
 
 MARKDOWN = sorted([*pages.DOCS.glob("*.md"), *pages.ROOT.glob("*.md")])
@@ -71,6 +72,19 @@ def test_the_signs_of_the_timeline_are_explained() -> None:
     assert [sign for sign in _timeline_sheet._LEGEND if f"| `{sign}` |" not in page] == []
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="the commands are for a POSIX shell")
+def test_the_commands_of_the_readme_work() -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", (pages.ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    commands = [line.partition("  #")[0].rstrip() for line in "".join(blocks).splitlines() if line.startswith("harmony-client")]
+    recording = load()[0]
+    with pages.reader() as reader:
+        Path("stream.sse").write_bytes(b"".join(recording.chunks(tokens=True)))
+        printed = [reader.command(command) for command in commands]
+        assert Path("whole.sse").read_bytes().startswith(b"event: response.created\n")
+    assert "stock stream" in printed[0]
+    assert printed[1].startswith("verdict: match (made from tokens)\n")
+
+
 # --- the reference ----------------------------------------------------------------------------------
 
 
@@ -110,3 +124,50 @@ def test_every_argument_and_error_of_a_public_function_is_explained() -> None:
             assert not missing or (len(parameters) - len(missing) <= 1 and len(doc.splitlines()) == 1), f"{function}: {missing}"
             if inspect.isfunction(function) and re.search(r"^ +raise \w+Error", inspect.getsource(function), re.MULTILINE):
                 assert "Raises:" in doc, function
+
+
+# --- releases ---------------------------------------------------------------------------------------
+
+
+def release(root: Path, changelog: str, version: str = "1.2.3") -> Path:
+    (root / "harmony_client").mkdir()
+    (root / "harmony_client" / "__init__.py").write_text(f'__version__ = "{version}"\n')
+    (root / "pyproject.toml").write_text(f'[project]\nversion = "{version}"\n')
+    (root / "CHANGELOG.md").write_text(changelog)
+    return root
+
+
+def test_a_release_needs_its_section_in_the_changelog(tmp_path: Path) -> None:
+    root = release(tmp_path, "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-12-01\n\n- All.\n")
+    faults = script("check_release").faults
+    assert list(faults("v1.2.3", root)) == []
+    assert list(faults("v1.2.4", root)) == [
+        "pyproject.toml has the version 1.2.3",
+        "harmony_client/__init__.py has the version 1.2.3",
+        "CHANGELOG.md has no section [1.2.4] with a date",
+    ]
+    assert list(faults("1.2.3", root)) == ["the tag 1.2.3 is not v1.2.3"]
+
+
+def test_a_release_leaves_nothing_unreleased(tmp_path: Path) -> None:
+    root = release(tmp_path, "## [Unreleased]\n\n- This.\n\n## [1.2.3] - 2026-12-01\n")
+    assert list(script("check_release").faults("v1.2.3", root)) == ["CHANGELOG.md should have an empty section [Unreleased]"]
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    assert f'\nversion = "{harmony_client.__version__}"\n' in (pages.ROOT / "pyproject.toml").read_text("utf-8")
+
+
+def test_the_changelog_names_every_option_and_every_command() -> None:
+    text = (pages.ROOT / "CHANGELOG.md").read_text("utf-8")
+    options = inspect.signature(harmony_client.HarmonyOpenAI).parameters.keys() - {"sdk_options"}
+    assert [name for name in (*options, "demo", "check", "repair", "--url", "--timeline") if f"`{name}" not in text] == []
+
+
+def test_the_commands_of_the_contributing_page_exist() -> None:
+    text = (pages.ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    assert text.split("```sh\n")[1].split("```")[0].count("\n") == 5
+    for name in re.findall(r"python (scripts/\S+)", text):
+        assert (pages.ROOT / name).is_file()
+    for name in re.findall(r"python -m (\S+)", text):
+        assert name == "venv" or importlib.util.find_spec(name) is not None

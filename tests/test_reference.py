@@ -293,7 +293,7 @@ async def test_a_mismatch_is_logged_without_content_unless_mismatches_are_ignore
         assert events[-1].type == "response.completed"
         assert report_of(stream).reference is different
         found = [record.getMessage() for record in caplog.records if "openai-harmony" in record.getMessage()]
-        assert found == ["response resp_1: openai-harmony reads 1 field(s) of the same tokens otherwise"] * messages
+        assert found == ["response 'resp_1': openai-harmony reads 1 field(s) of the same tokens otherwise"] * messages
 
 
 @both

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,20 @@ def test_the_log_line_shown_is_one_that_is_written(monkeypatch: pytest.MonkeyPat
 
         assert not install()
     assert [record.getMessage() for record in caplog.records] == [block("tensorrt-llm/1.4.0").strip()]
+
+
+@pytest.mark.parametrize(("extension", "status"), [("launcher", 0), ("nothing", 1)])
+def test_the_example_that_asks_a_server_asks_this_one(
+    extension: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [line] = re.findall(r"`python (examples/check_server\.py) (\S+) (\S+)`", DOC)
+    assert line[1:] == ("http://localhost:8000/v1", "gpt-oss-120b")
+    with serving(Setup("1.2", extension)) as running:
+        monkeypatch.setattr(sys, "argv", [line[0], running.base_url, "reasoning_final@v12:3"])
+        with pytest.raises(SystemExit) as exit_:
+            runpy.run_path(str(ROOT / line[0]), run_name="__main__")
+    assert int(exit_.value.code or 0) == status
+    assert f"token batches: {'no' if status else 'yes'}" in capsys.readouterr().out
 
 
 def test_the_start_script_checks_and_hands_over(tmp_path: Path) -> None:

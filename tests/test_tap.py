@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harmony_client.errors import FrameError
 from harmony_client.wire import MAX_BATCH_IDS, MAX_TOKEN_ID, TokenBatch, encode_batch
 from server_ext import tap
-from server_ext.tap import EngineOutput, Tap, TokenFrames, asks_for_tokens, report_once
+from server_ext.tap import MAX_REPORTS, EngineOutput, Tap, TokenFrames, asks_for_tokens, report_once
 from tests.recordings import load
 
 NAME = "engine/1.0"
@@ -72,12 +72,12 @@ def test_a_recorded_stream_is_numbered_alike() -> None:
 def test_a_tap_says_how_generation_ended_in_a_frame_of_its_own() -> None:
     tapped = Tap(NAME, given_output)
     assert tapped.receive(EngineOutput([5])) == encode_batch(TokenBatch(0, 0, [5], server=NAME)).decode()
-    assert not tapped.done
+    assert (tapped.open, tapped.done) == (True, False)
     assert tapped.receive(EngineOutput([6, 7], True, "stop", 200002)) == encode_batch(TokenBatch(1, 1, [6, 7])).decode()
     assert tapped.done
     end = TokenBatch(2, 3, [], True, "stop", 200002, 3, "ValueError")
     assert tapped.close(ValueError("no text of it")) == encode_batch(end).decode()
-    assert (tapped.done, tapped.closed, tapped.close(), tapped.receive(EngineOutput([8]))) == (False, True, "", "")
+    assert (tapped.open, tapped.done, tapped.close(), tapped.receive(EngineOutput([8]))) == (False, False, "", "")
 
 
 def test_an_engine_response_without_ids_has_no_frame() -> None:
@@ -124,7 +124,7 @@ def test_after_trouble_a_tap_is_silent_and_one_line_says_why(output: Any, symbol
 def test_an_ending_that_cannot_be_written_is_trouble_too(caplog: pytest.LogCaptureFixture) -> None:
     tapped = Tap(NAME, given_output)
     assert tapped.receive(EngineOutput([1], True, object()))  # type: ignore[arg-type]
-    assert (tapped.close(), tapped.closed) == ("", False)
+    assert (tapped.close(), tapped.open) == ("", False)
     assert [record.getMessage().split(": ")[1] for record in caplog.records] == ["last engine response"]
 
 
@@ -136,11 +136,51 @@ def test_the_same_trouble_is_reported_once(caplog: pytest.LogCaptureFixture) -> 
     ]
 
 
+def test_an_exception_is_reported_by_its_type_whatever_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(1000):
+        report_once(NAME, "a", ValueError(f"the model wrote {number}"), "So be it.")
+        report_once(NAME, "a", FrameError("bad-ids", f"id {number}"), "So be it.")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{NAME}: a: ValueError. So be it.",
+        f"{NAME}: a: FrameError bad-ids. So be it.",
+    ]
+    assert all(record.exc_info is None for record in caplog.records)
+
+
+def test_a_missing_attribute_is_reported_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    for error in (AttributeError("no"), AttributeError("no", name="x", obj=caplog)):
+        report_once(NAME, "a", error)
+    assert [record.getMessage().split(": ")[1:] for record in caplog.records] == [
+        [symbol, "AttributeError. Served without token frames; nothing else changes."] for symbol in ("a", "LogCaptureFixture.x")
+    ]
+
+
+def test_only_at_level_debug_an_exception_is_logged_whole(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "server_ext"):
+        report_once(NAME, "a", "words of our own")
+        report_once(NAME, "a", ValueError("text"))
+    assert [(record.levelname, record.exc_info is not None) for record in caplog.records] == [
+        ("WARNING", False),
+        ("WARNING", False),
+        ("DEBUG", True),
+    ]
+
+
+def test_a_process_has_a_limit_of_reports(caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(2 * MAX_REPORTS):
+        report_once(NAME, f"symbol {number}", "gone")
+    assert len(caplog.records) == len(tap._reported) == MAX_REPORTS
+
+
 @pytest.mark.parametrize(
     ("headers", "asks"),
     [
         ([(b"x-harmony-tokens", b"1")], True),
         ([(b"host", b"h"), (b"X-Harmony-Tokens", b" 1 ")], True),
+        ([(b"x-harmony-tokens", b"1"), (b"x-harmony-tokens", b"1")], True),
+        ([(b"x-harmony-tokens", b"1, 1")], True),
+        ([(b"x-harmony-tokens", b"1,")], True),
+        ([(b"x-harmony-tokens", b"0,11")], False),
         ([(b"x-harmony-tokens", b"0")], False),
         ([(b"x-harmony-tokens", b"11")], False),
         ([(b"x-harmony-token", b"1")], False),

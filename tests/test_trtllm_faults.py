@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,10 +61,12 @@ def another_processor(modules: Modules) -> None:
     class Other(processor(modules)):  # type: ignore[misc]
         pass
 
-    class Another(Other):
-        pass
+    modules["serve.openai_server"].ResponsesStreamingProcessor = Other  # type: ignore[attr-defined]
 
-    modules["serve.openai_server"].ResponsesStreamingProcessor = Another  # type: ignore[attr-defined]
+
+def no_class(modules: Modules) -> None:
+    for name in ("serve.openai_server", "serve.responses_utils"):
+        modules[name].ResponsesStreamingProcessor = Processor.__init__  # type: ignore[attr-defined]
 
 
 def processor_elsewhere(modules: Modules) -> None:
@@ -101,6 +102,7 @@ def other_function(modules: Modules) -> None:
 INSTALLATION = [
     (MAIN, without_processor, "tensorrt_llm.serve.openai_server.ResponsesStreamingProcessor"),
     (MAIN, another_processor, "tensorrt_llm.serve.openai_server.ResponsesStreamingProcessor"),
+    (MAIN, no_class, "tensorrt_llm.serve.openai_server.ResponsesStreamingProcessor"),
     (MAIN, processor_elsewhere, "tensorrt_llm.serve.responses_utils.ResponsesStreamingProcessor"),
     (RELEASED, without_final, "ResponsesStreamingProcessor.get_final_response_non_store"),
     (RELEASED, asynchronous, "ResponsesStreamingProcessor.process_single_output"),
@@ -162,21 +164,28 @@ def test_without_an_application_there_is_no_middleware_and_no_harm(caplog: pytes
     with serving(RELEASED, before=hidden) as running:
         assert_untouched(running, "reasoning_final@v12:20")
     [line] = lines(caplog)
-    assert line.startswith("tensorrt-llm/1.2.1: OpenAIServer.app.add_middleware: ")
+    assert line.startswith("tensorrt-llm/1.2.1: OpenAIServer.app: AttributeError. ")
 
 
 # --- what is found when it serves ------------------------------------------------------------------------------------------------------
 
 
+def unseen(modules: Modules) -> None:
+    del modules["executor.result"].CompletionOutput
+
+
+@pytest.mark.parametrize(("change", "problem"), [(None, "there is none"), (unseen, "AttributeError")], ids=["seen", "not seen"])
 @pytest.mark.parametrize("setup", [MAIN, RELEASED, OLD], ids=lambda setup: setup.version)
-def test_an_engine_result_without_its_ids(setup: Setup, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_engine_result_without_its_ids(
+    setup: Setup, change: Any, problem: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.delattr(CompletionOutput, "token_ids_diff")
-    with serving(setup) as running:
+    with serving(setup, before=change) as running:
         for recording in running.recordings[:3]:
             batches, own = split(running.read(recording.name, ask=True)[0])
             assert (batches, own) == ([], split(running.read(recording.name, ask=False)[0])[1])
     [line] = lines(caplog)
-    assert line.startswith(f"tensorrt-llm/{trtllm_double.VERSIONS[setup.version]}: CompletionOutput.token_ids_diff: ")
+    assert line.startswith(f"tensorrt-llm/{trtllm_double.VERSIONS[setup.version]}: CompletionOutput.token_ids_diff: {problem}. ")
 
 
 STRANGE = script("strange", [*HELLO[:3], 300_000, *HELLO[3:]], tokens_per_batch=1)
@@ -284,9 +293,12 @@ def test_tokens_survive_an_exception_over_the_last_engine_response(setup: Setup,
     with serving(setup, before=failing_from(len(recording.token_ids))) as running:
         body, clean = running.read(recording.name, ask=True)
         assert not running.read(recording.name, ask=False)[1]
-    batches, _ = split(body)
+    batches, own = split(body)
     assert ids_of(batches) == recording.token_ids
-    assert (clean, batches[-1].done, batches[-1].snapshot_error) == (True, True, "HarmonyError")
+    # 1.2 asks for the terminal response all the same, 1.1 cannot.
+    is_built = setup is RELEASED and recording.raised is None
+    assert (clean, batches[-1].done, batches[-1].snapshot_error) == (True, True, None if is_built else "HarmonyError")
+    assert (b"event: response.completed" in own) == is_built
 
 
 @pytest.mark.parametrize("setup", [RELEASED, OLD], ids=lambda setup: setup.version)
@@ -298,34 +310,6 @@ def test_an_exception_in_the_middle_ends_the_stream_as_it_did(setup: Setup) -> N
     assert (own, asked[1]) == (other[0], False)
     assert not other[1]
     assert ids_of(batches) in (recording.token_ids[:5], recording.token_ids[:6])
-
-
-async def test_in_1_1_a_token_frame_does_not_wait_for_a_frame_of_the_server() -> None:
-    with trtllm_double.installed("1.1"):
-        from server_ext import asgi
-        from server_ext.trtllm.generator import tapped
-
-        result, closed = trtllm_double.GenerationResult(1), asyncio.Event()
-
-        async def engine() -> Any:
-            result._handle_response(trtllm_double.Response(1, [200005], False, None, None))
-            yield result
-            try:
-                await asyncio.Event().wait()
-            finally:
-                closed.set()
-
-        async def silent(request: Any, generator: Any) -> Any:
-            async for _ in generator:
-                pass
-            yield "too late"
-
-        token = asgi._current.set(asgi.Exchange())
-        frames = tapped(silent)(trtllm_double.ResponsesRequest("m"), engine())
-        asgi._current.reset(token)
-        assert '"token_ids":[200005]' in await asyncio.wait_for(anext(frames), 10)
-        await frames.aclose()
-        assert closed.is_set(), "a closed stream closes what it reads"
 
 
 # --- how it is installed ---------------------------------------------------------------------------------------------------------------
@@ -365,51 +349,3 @@ def test_a_processor_goes_to_a_worker_by_reference_and_only_if_it_was_asked_for(
         assert (type(asked), type(stranger)) == (made, own)
         assert b"server_ext.trtllm.processor" in pickle.dumps(asked)
         assert type(pickle.loads(pickle.dumps(asked))) is made
-
-
-async def test_the_function_of_1_1_may_be_called_by_position_and_without_results() -> None:
-    with trtllm_double.installed("1.1"):
-        from server_ext import asgi
-        from server_ext.trtllm.generator import tapped
-
-        class Promise:
-            name = "promise"
-
-            def __aiter__(self) -> Any:
-                return self
-
-            async def __anext__(self) -> Any:
-                raise StopAsyncIteration
-
-            def __await__(self) -> Any:
-                yield from ()
-                return "whole"
-
-        async def events(request: Any, generator: Any) -> Any:
-            async for _ in generator:
-                raise AssertionError
-            yield f"{generator.name} {await generator}"
-
-        token = asgi._current.set(asgi.Exchange())
-        try:
-            frames = [frame async for frame in tapped(events)(trtllm_double.ResponsesRequest("m"), Promise())]
-        finally:
-            asgi._current.reset(token)
-        assert frames == ["promise whole"]
-
-
-async def test_a_call_of_1_1_that_is_not_understood_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
-    with trtllm_double.installed("1.1"):
-        from server_ext import asgi
-        from server_ext.trtllm.generator import tapped
-
-        async def events(request: Any, source: Any) -> Any:
-            yield source
-
-        token = asgi._current.set(exchange := asgi.Exchange())
-        try:
-            frames = [frame async for frame in tapped(events)(None, "as it was")]
-        finally:
-            asgi._current.reset(token)
-        assert (frames, exchange.active) == (["as it was"], False)
-    assert [line.split(": ")[1] for line in lines(caplog)] == ["process_streaming_events"]

@@ -1,4 +1,4 @@
-"""What an operator does: install without dependencies, check, start, by each loader, in processes of their own."""
+"""What an operator does: install without dependencies and start, by each loader, in processes of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -43,114 +42,6 @@ def site(folder: Path, version: str, *requirements: str) -> Path:
 def run(*arguments: str, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(path), str(ROOT)))}
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=60, check=False)
-
-
-# --- check -----------------------------------------------------------------------------------------------------------------------------
-
-
-def checked(
-    version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], *requires: str, change: Any = None
-) -> tuple[int, str]:
-    monkeypatch.syspath_prepend(site(tmp_path, version, *requires))
-    with trtllm_double.installed(version) as modules:
-        if change is not None:
-            change(modules)
-        status = check.main(["--check"])
-    return status, capsys.readouterr().out
-
-
-LOADERS = {
-    "1.1": ["harmony-trtllm-serve …"],
-    "1.2": [f"trtllm-serve … --custom_module_dirs {check.MODULE_DIR}", "harmony-trtllm-serve …"],
-    "main": ["trtllm-serve … --middleware server_ext.trtllm.TokenTap", "harmony-trtllm-serve …"],
-}
-
-
-@pytest.mark.parametrize("version", LOADERS)
-def test_the_check_says_which_loader_to_use(
-    version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, out = checked(version, monkeypatch, tmp_path, capsys, "openai>=2", "pydantic>=2; python_version > '3'", "torch")
-    assert status == 0
-    assert out.startswith(f"TensorRT-LLM {trtllm_double.VERSIONS[version]}, /opt/tensorrt_llm\nThe extension will work, by ")
-    assert "nothing will be missing" in out
-    assert "Start the server with\n  " + "\nor with\n  ".join(LOADERS[version]) + "\n" in out
-    assert out.endswith("openai and pydantic are what TensorRT-LLM requires.\n")
-
-
-def test_the_check_says_what_will_be_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def change(modules: Any) -> None:
-        modules["serve.harmony_adapter"].HarmonyAdapter = object
-        del modules["serve.openai_server"].OpenAIServer
-
-    status, out = checked("main", monkeypatch, tmp_path, capsys, change=change)
-    assert status == 0
-    assert "HarmonyAdapter.cleanup_stream_state: there is none; the parser of each response stays in memory" in out
-    assert "OpenAIServer: is not a class; only --middleware can load the extension" in out
-    assert "what will be missing stands above" in out
-
-
-def test_the_check_fails_where_the_extension_will_not_work(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def change(modules: Any) -> None:
-        modules["serve.responses_utils"].ResponsesStreamingProcessor.process_single_output = None
-
-    status, out = checked("1.2", monkeypatch, tmp_path, capsys, change=change)
-    assert status == 1
-    assert "ResponsesStreamingProcessor.process_single_output: there is none" in out
-    assert "will not work" in out
-    assert "Start the server" not in out
-
-
-@pytest.mark.parametrize(
-    ("requirement", "warning"),
-    [
-        ("openai<2", "openai {openai} is installed, but TensorRT-LLM requires openai<2"),
-        ("pydantic (==1.0)", "requires pydantic (==1.0)"),
-        ("openai<2; python_version < '3'", None),
-        ("openai-harmony==0.0.4", None),
-    ],
-)
-def test_the_check_warns_of_a_replaced_dependency_of_the_server(
-    requirement: str, warning: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import openai
-
-    status, out = checked("1.2", monkeypatch, tmp_path, capsys, requirement)
-    assert status == (0 if warning is None else 1)
-    if warning is not None:
-        assert warning.format(openai=openai.VERSION) in out
-        assert "--no-deps" in out
-
-
-def test_without_tensorrt_llm_the_check_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check.main(["--check"]) == 2
-    out = capsys.readouterr().out
-    assert out.startswith("TensorRT-LLM is not installed in this Python (")
-    assert sys.executable in out
-
-
-def test_a_tensorrt_llm_that_cannot_be_imported_is_not_called_absent(tmp_path: Path) -> None:
-    folder = site(tmp_path, "1.2")
-    (folder / "tensorrt_llm" / "__init__.py").write_text("raise OSError('libcuda.so.1: cannot open shared object file')\n")
-    done = run("-m", "server_ext.trtllm", "--check", path=folder)
-    assert done.returncode == 2
-    assert done.stdout.startswith("TensorRT-LLM 1.2.1 is installed but cannot be imported here")
-    assert "libcuda.so.1" in done.stdout
-
-
-def test_the_check_runs_from_a_shell(tmp_path: Path) -> None:
-    done = run("-m", "server_ext.trtllm", "--check", path=site(tmp_path, "main", "openai"))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "--middleware server_ext.trtllm.TokenTap" in done.stdout
-
-
-def test_the_module_directory_is_printed_and_stands_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check.main(["--module-dir"]) == 0
-    folder = Path(capsys.readouterr().out.strip())
-    assert (folder / "__init__.py").is_file()
-    assert [entry.name for entry in folder.parent.iterdir() if entry.name != "__pycache__"] == ["harmony_token_tap"]
 
 
 # --- start -----------------------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,12 @@ exact: the module paths, the globals of `openai_server` and that they are looked
 methods, who calls them and when, what an engine result has, pickling to post-processing workers (real processes), what happens when the
 terminal response cannot be built, the application and its middleware, the options of `trtllm-serve`. The engine plays recordings, and the
 frames are the recordings' own.
+
+What is inferred, as no GPU server was there to look at: that an aborted request brings one more engine response, empty and "cancelled",
+and that nobody draws it once the client has gone; that a worker which is handed that response ends its request with it; that a trimmed
+stop token is named by `stop_reason` in a last response that can be empty; that a worker hands the exception of a post-processor to the
+request that caused it; that a cancelled last response brings no frames but the terminal one. What is simplified: the frames do not
+depend on the engine's ids, a `ResponsesRequest` has only the fields that tests send, 1.1 refuses a model other than gpt-oss with a 400.
 """
 
 from __future__ import annotations
@@ -258,6 +264,7 @@ class ResponsesRequest:
     store: bool = True
     tools: Any = None
     text: Any = None
+    max_output_tokens: int | None = None
     request_id: str = ""
     recording: Any = None
 
@@ -517,11 +524,14 @@ def _command(version: str, name: str) -> Any:
 def install(version: str) -> dict[str, ModuleType]:
     """Put the modules of a version, "1.1", "1.2" or "main", into `sys.modules`."""
     adapter = HarmonyAdapter()
-    names = ("", "version", "serve", "serve.openai_server", "serve.responses_utils", "serve.harmony_adapter", "commands", "commands.serve")
+    serve = ("serve", "serve.openai_server", "serve.responses_utils", "serve.harmony_adapter")
+    names = ("", "version", "executor", "executor.result", *serve, "commands", "commands.serve")
     modules = {name: ModuleType(f"tensorrt_llm.{name}".rstrip(".")) for name in names}
     for module in modules.values():
         module.__path__ = []  # type: ignore[attr-defined]
         module.__file__ = f"/opt/{module.__name__.replace('.', '/')}.py"
+    modules[""].__file__ = "/opt/tensorrt_llm/__init__.py"
+    vars(modules["executor.result"]).update(CompletionOutput=CompletionOutput, GenerationResult=GenerationResult)
     server, utils = modules["serve.openai_server"], modules["serve.responses_utils"]
     vars(modules[""]).update(__version__=VERSIONS[version], SHORT=version)
     vars(modules["version"]).update(__version__=VERSIONS[version])

@@ -11,8 +11,9 @@ Three ways to load it into `trtllm-serve`, all with the same effect (`docs/serve
 `python -m server_ext.trtllm --check` says whether the installed TensorRT-LLM has what this needs. Importing this module imports nothing of
 TensorRT-LLM, and it fails open: where TensorRT-LLM is not as expected, one line is logged and the server serves as if this were not there.
 
-The parts: `hook` installs, `processor` (1.2 and later) and `generator` (1.1) tap the stream, `engine` knows the names of TensorRT-LLM,
-`launcher` and `check` are the commands. What any server's tap must do is written down in `server_ext.tap`.
+The parts: `hook` installs what `inspection` finds no fault with, `processor` (1.2 and later) and `generator` (1.1) tap the stream, `engine`
+knows TensorRT-LLM's names and results, `failures` its exceptions, `launcher` and `check` are the commands. What any server's tap must do is
+written down in `server_ext.tap`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from server_ext.asgi import TokenRequests
-from server_ext.trtllm.hook import install
+from server_ext.trtllm.hook import install, late_route
 
 __all__ = ["TokenTap", "install"]
 
@@ -33,5 +34,5 @@ class TokenTap(TokenRequests):
     """
 
     def __init__(self, app: Any) -> None:
-        super().__init__(app)
         install()
+        super().__init__(app, late_route())

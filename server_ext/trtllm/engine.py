@@ -1,14 +1,19 @@
-"""What the tap must know of TensorRT-LLM's engine: how to read a result, and how to free the parser of a request."""
+"""What the tap must know of TensorRT-LLM: its names, how to read what its engine says, and how to free the parser of a request."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from server_ext.tap import EngineOutput, logger, report_once
+from server_ext.tap import EngineOutput, report_once
 
-__all__ = ["free_parser", "log_failed_snapshot", "read_result", "server_name"]
+__all__ = ["FUNCTION", "PROCESSOR", "ROUTE", "SERVER", "free_parser", "read_call", "read_result", "server_name"]
+
+SERVER: Final = "tensorrt_llm.serve.openai_server"
+PROCESSOR: Final = "ResponsesStreamingProcessor"
+FUNCTION: Final = "responses_api_process_streaming_events"
+ROUTE: Final = "/v1/responses"
 
 
 def server_name() -> str:
@@ -25,7 +30,20 @@ def read_result(result: Any) -> EngineOutput:
     output = result.outputs[0]
     if not result._done:
         return EngineOutput(output.token_ids_diff)
-    return EngineOutput(output.token_ids_diff, True, output.finish_reason, output.stop_reason)
+    return EngineOutput(output.token_ids_diff, True, _plain(output.finish_reason), _plain(output.stop_reason))
+
+
+def read_call(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> EngineOutput:
+    """Read the `GenerationResult` among the arguments of a call, whatever its place and name there.
+
+    Raises:
+        LookupError: If there is none.
+    """
+    args, kwargs = call
+    for value in (*args, *kwargs.values()):
+        if hasattr(value, "outputs"):
+            return read_result(value)
+    raise LookupError("no argument has outputs")
 
 
 def free_parser(free: Callable[[], Any]) -> None:
@@ -38,9 +56,9 @@ def free_parser(free: Callable[[], Any]) -> None:
         free()
     except Exception as error:
         loss = "The parser of a response stays in memory, as it does without the extension."
-        report_once(server_name(), "HarmonyAdapter.cleanup_stream_state", repr(error), loss)
+        report_once(server_name(), "HarmonyAdapter.cleanup_stream_state", error, loss)
 
 
-def log_failed_snapshot(error: BaseException) -> None:
-    """Log an exception of the server's that the stream survives because the client has the tokens."""
-    logger.error("%s could not build the terminal response; the stream ends with its tokens", server_name(), exc_info=error)
+def _plain(value: Any) -> Any:
+    """A member of an enumeration of strings as the string that it is."""
+    return str.__str__(value) if isinstance(value, str) else value

@@ -16,12 +16,14 @@ from typing import Any, Final
 
 from server_ext.asgi import current_exchange
 from server_ext.tap import Tap, report_once
-from server_ext.trtllm.engine import free_parser, log_failed_snapshot, read_result, server_name
+from server_ext.trtllm.engine import free_parser, read_result, server_name
+from server_ext.trtllm.failures import STOPS, log_failure
 
 __all__ = ["NAME", "is_tapped", "tapped"]
 
 NAME: Final = "process_streaming_events"
 _TERMINAL: Final = ("event: response.completed\n", "event: response.incomplete\n", "event: response.failed\n")
+_END: Final = object()
 _MARK: Final = "_server_ext_tapped"
 
 
@@ -41,9 +43,9 @@ def tapped(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             stream = _Stream(original, inspect.signature(original).bind(*args, **kwargs))
         except Exception as error:
-            report_once(server_name(), NAME, repr(error))
+            report_once(server_name(), NAME, error)
             return original(*args, **kwargs)
-        exchange.active = True
+        exchange.begin()
         return stream.frames()
 
     setattr(process_streaming_events, _MARK, True)
@@ -56,9 +58,9 @@ class _Stream:
     def __init__(self, original: Callable[..., Any], call: inspect.BoundArguments) -> None:
         self._tap = Tap(server_name(), read_result)
         self._queue: asyncio.Queue[Any] = asyncio.Queue(maxsize=1)
-        self._adapter: Any = call.arguments.get("harmony_adapter")
-        self._request_id = f"responses-api-{call.arguments['request'].request_id}"
-        self._error: Exception | None = None
+        self._arguments = call.arguments
+        self._error: BaseException | None = None
+        self._is_closed = False
         call.arguments["generator"] = _Source(call.arguments["generator"], self._receive)
         self._events = original(*call.args, **call.kwargs)
 
@@ -66,9 +68,10 @@ class _Stream:
         """The server's frames with token frames between them."""
         task = asyncio.create_task(self._run())
         try:
-            while (frame := await self._queue.get()) is not None:
+            while (frame := await self._queue.get()) is not _END:
                 yield frame
         finally:
+            self._is_closed = True
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         if self._error is not None:
@@ -78,27 +81,48 @@ class _Stream:
         try:
             async with aclosing(self._events) as events:
                 await self._pass_on(events)
-        except Exception as error:
+        except BaseException as error:  # whatever it is, it is for the task that reads the frames
+            if self._is_closed:
+                raise
             self._error = error
         finally:
-            free_parser(lambda: self._adapter.cleanup_stream_state(self._request_id))
-        await self._queue.put(None)
+            free_parser(self._free)
+        await self._queue.put(_END)
 
     async def _pass_on(self, events: AsyncIterator[Any]) -> None:
         try:
             async for frame in events:
-                last = self._tap.close() if str(frame).startswith(_TERMINAL) else ""
-                await self._queue.put(last + frame if last else frame)
-        except Exception as error:
+                if _is_terminal(frame):
+                    await self._put(self._tap.close())
+                await self._queue.put(frame)
+        except STOPS:
+            raise
+        except BaseException as error:
             last = self._tap.close(error) if self._tap.done else ""
             if not last:
                 raise
-            log_failed_snapshot(error)
-            await self._queue.put(last)
+            log_failure(error)
+            await self._put(last)
+        if self._tap.open:
+            loss = "The last token frame comes at the end, or not at all."
+            report_once(server_name(), NAME, "gave no terminal event that is known", loss)
+        if self._tap.done:
+            await self._put(self._tap.close())
 
     async def _receive(self, result: Any) -> None:
-        if frame := self._tap.receive(result):
+        await self._put(self._tap.receive(result))
+
+    async def _put(self, frame: str) -> None:
+        if frame:
             await self._queue.put(frame)
+
+    def _free(self) -> None:
+        self._arguments["harmony_adapter"].cleanup_stream_state(f"responses-api-{self._arguments['request'].request_id}")
+
+
+def _is_terminal(frame: Any) -> bool:
+    text = frame.decode(errors="replace") if isinstance(frame, bytes) else frame
+    return isinstance(text, str) and text.startswith(_TERMINAL)
 
 
 class _Source:
