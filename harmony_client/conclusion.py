@@ -197,9 +197,9 @@ class Conclusion:
             self._report.ending, self._report.error = "error", "mismatch"
             self.failure = VerificationError(message, code="mismatch", partial=response, report=self._report)
             return True
-        logger.warning("response %s: %s", self._report.response_id, message)
+        logger.warning("response %r: %s", self._report.response_id, message)
         for difference in found:
-            logger.debug("response %s: %r", self._report.response_id, difference)
+            logger.debug("response %r: %r", self._report.response_id, difference)
         return False
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any
 
 from server_ext.tap import ANSWER, asks_for_tokens
 
@@ -17,7 +17,6 @@ __all__ = ["Exchange", "TokenRequests", "current_exchange"]
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 
-_MARK: Final = "server_ext.token_requests"
 _current: ContextVar[Exchange | None] = ContextVar("server_ext_exchange", default=None)
 
 
@@ -47,7 +46,7 @@ def current_exchange() -> Exchange | None:
 
 
 class TokenRequests:
-    """The middleware.
+    """The middleware. Added twice it is as good as once: the inner one has the exchange that is used.
 
     Args:
         app: The ASGI application behind it.
@@ -61,10 +60,9 @@ class TokenRequests:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Send) -> None:
         """Serve one ASGI connection."""
-        if scope["type"] != "http" or _MARK in scope:  # marked: the middleware was added twice
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        scope[_MARK] = True
         exchange = Exchange() if asks_for_tokens(scope["headers"]) else None
         # Set for every request: a server may start a task for the next request of a connection in the context of the one before.
         token = _current.set(exchange)
@@ -99,14 +97,13 @@ class _Answer:
         self._held: Message | None = None
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and _is_event_stream(message):
+        if _begins_event_stream(message):
             self._held = message
             if not self._late:
                 await self.release()
-            return
-        if self._held is not None:
+        else:
             await self.release()
-        await self._send(message)
+            await self._send(message)
 
     async def release(self) -> None:
         """Send the start of the stream, if it still waits."""
@@ -115,5 +112,6 @@ class _Answer:
             await self._send({**start, "headers": [*start["headers"], ANSWER]} if self._exchange.active else start)
 
 
-def _is_event_stream(start: Message) -> bool:
-    return any(name.lower() == b"content-type" and value.startswith(b"text/event-stream") for name, value in start.get("headers", ()))
+def _begins_event_stream(message: Message) -> bool:
+    headers = message.get("headers", ())  # only the start of a response has some
+    return any(name.lower() == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers)

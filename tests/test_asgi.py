@@ -88,7 +88,7 @@ async def test_a_request_that_does_not_ask_is_passed_on_as_it_is() -> None:
 @pytest.mark.parametrize("late_route", ["", "/responses"])
 @pytest.mark.parametrize("content_type", [b"application/json", b"text/plain"])
 async def test_what_is_no_stream_is_passed_on_at_once_and_unanswered(content_type: bytes, late_route: str) -> None:
-    start = {**START, "headers": [(b"content-type", content_type)]}
+    start = {**START, "headers": [(b"content-type", content_type), (b"x-accepted", b"text/event-stream")]}
     assert await sent(App(start), ASKING, late_route=late_route) == [start]
     assert await sent(App(start, BODY, END), ASKING, late_route=late_route) == [start, BODY, END]
     assert await sent(App({"type": "http.response.start", "status": 204}), ASKING) == [{"type": "http.response.start", "status": 204}]

@@ -49,7 +49,7 @@ def test_every_argument_is_described() -> None:
 
 def test_the_fixture_is_used_as_shown(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(FIXTURE)
-    pytester.runpytest_inprocess("-p", "harmony_client.pytest_plugin", *QUIET).assert_outcomes(passed=1)
+    pytester.runpytest_inprocess("-p", "no:harmony_client", "-p", "harmony_client.pytest_plugin", *QUIET).assert_outcomes(passed=1)
 
 
 def test_respx_is_used_as_shown(pytester: pytest.Pytester) -> None:

@@ -48,7 +48,7 @@ def suppress(function, *arguments):
 
 def outcome(pytester: pytest.Pytester, body: str, *arguments: str) -> pytest.RunResult:
     pytester.makepyfile(HEAD + body)
-    return pytester.runpytest_inprocess("-p", "harmony_client.pytest_plugin", *QUIET, *arguments)
+    return pytester.runpytest_inprocess("-p", "no:harmony_client", "-p", "harmony_client.pytest_plugin", *QUIET, *arguments)
 
 
 def test_a_test_that_leaves_nothing_undone_passes(pytester: pytest.Pytester) -> None:
@@ -148,7 +148,7 @@ def test_the_fixture_is_documented(pytester: pytest.Pytester) -> None:
 def test_a_run_without_the_fixture_imports_nothing_more(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import sys\ndef test_it(): print(*sys.modules)")
     others = [word for name in ("respx", "anyio", "hypothesispytest") for word in ("-p", f"no:{name}")]
-    loaded = printed("-m", "pytest", "-s", "-p", "harmony_client.pytest_plugin", *others, folder=pytester.path)
+    loaded = printed("-m", "pytest", "-s", "-p", "no:harmony_client", "-p", "harmony_client.pytest_plugin", *others, folder=pytester.path)
     assert {"openai", "httpx", "httpx2", "respx", "pydantic"} & loaded == set()
     ours = {name for name in loaded if name.startswith(("harmony_client", "server_ext"))}
     assert ours == {"harmony_client", "harmony_client.pytest_plugin"}
