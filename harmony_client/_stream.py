@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
         ending: ``completed``, ``incomplete``, ``failed``, ``cancelled`` (terminal events), ``error`` (an
             exception), ``closed`` (by the application), or ``None``: it has not ended.
         response: The response as far as it came, or ``None`` if nothing of it did.
-        error: The exception, if ``ending`` is ``error``.
+        error: The exception, if ``ending`` is ``error``; or the one that ``on_disconnect="incomplete"`` kept from being raised.
     """
 
     ending: str | None
@@ -93,7 +93,9 @@ class Delivery:
         if self._error is not None:
             return Outcome("error", getattr(self._error, "partial", None), self._error)
         if self._terminal is not None:
-            return Outcome(self.report.ending, self._terminal, None)
+            replaced = self._body.repairer.replaced
+            error = None if replaced is None else to_sdk_error(replaced, request=self._response.request, response=self._objects.response)
+            return Outcome(self.report.ending, self._terminal, error)
         partial = self._body.repairer.partial()
         return Outcome(self.report.ending, None if partial is None else self._objects.response(partial), None)
 

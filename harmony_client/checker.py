@@ -109,14 +109,14 @@ class Checker:
         if event.get("error") and not (known and rule.kind is Kind.ERROR):
             self._report("error-key", f"the event of type {show(name)} has a top-level error: the SDK raises here")
         elif not known:
-            self._report("event-malformed", f"the event's type is {show(name)}, not a string")
+            hint = '; this is a whole response: did the request say "stream": true?' if event.get("object") == "response" else ""
+            self._report("event-malformed", f"the event's type is {show(name)}, not a string{hint}")
             return
         if known:
             self._check_sequence(event, rule)
         step = RESPONSE[self._phase, rule.kind]
         if step.code:
-            what = show(name) if known else "an event without a type"
-            self._report(step.code, f"{what} came when {self._phase.value}: {CODES[step.code]}")
+            self._report(step.code, f"{show(name) if known else 'an untyped event'} came when {self._phase.value}: {CODES[step.code]}")
         self._phase = step.to
         if step.read:
             _ACTS[rule.kind](self, event, rule)

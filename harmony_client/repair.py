@@ -66,6 +66,7 @@ class StreamRepairer:
 
     Attributes:
         report: What was done; final once ``finished``.
+        replaced: The error that ``on_disconnect="incomplete"`` made a terminal event of, or ``None``.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class StreamRepairer:
         self._highest = -1
         self._numbered = True
         self._item_events = False
+        self.replaced: StreamError | None = None
         self._error: dict[str, Any] | None = None
         self._silent_end = False
 
@@ -370,7 +372,8 @@ class StreamRepairer:
         elif error is None and conclusion.tokens is None and self._writer.all_closed:
             conclusion.synthesize("completed")
         elif self._on_disconnect == "incomplete" and conclusion.response is not None:
-            self.report.error = broken(error).code
+            self.replaced = broken(error)
+            self.report.error = self.replaced.code
             conclusion.synthesize("incomplete")
         else:
             conclusion.fail(broken(error))

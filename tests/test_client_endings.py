@@ -336,6 +336,17 @@ async def test_the_outcome_of_a_stream_in_the_middle_is_what_has_come_so_far(kin
     assert outcome_of(stream).response == outcome.response
 
 
+@both
+async def test_the_outcome_of_a_broken_connection_that_was_not_raised_still_has_the_error(kind: str) -> None:
+    stream = await streamed(Server(NO_TERMINAL).client(kind, on_disconnect="incomplete"))
+    events = await events_of(stream)
+    outcome = outcome_of(stream)
+    assert (outcome.ending, events[-1].type) == ("incomplete", "response.incomplete")
+    assert isinstance(outcome.error, openai.APIConnectionError)
+    assert outcome.response is not None
+    assert outcome.response.incomplete_details is None
+
+
 def test_only_a_repaired_stream_has_an_outcome() -> None:
     with pytest.raises(TypeError, match="outcome_of"):
         outcome_of(object())
