@@ -244,8 +244,7 @@ class StreamRepairer:
         number = event.get("sequence_number")
         if type(number) is not int or number < 0 or not self._numbered:
             return False
-        delta = event.get("delta")
-        print_ = hash((event["type"], delta)) if isinstance(delta, str) else None
+        print_ = _print_of(event)
         if number > self._highest:
             self._highest = number
             if print_ is not None:
@@ -254,7 +253,7 @@ class StreamRepairer:
                     del self._deltas[next(iter(self._deltas))]
         elif any(event == recent for recent in self._recent) or (print_ is not None and self._deltas.get(number) == print_):
             return True
-        elif self._recent and self._recent[-1].get("sequence_number") == number:
+        elif number in self._deltas or (self._recent and self._recent[-1].get("sequence_number") == number):
             self._numbered = False  # one number for different events: numbers say nothing here
         self._recent.append(event)
         return False
@@ -389,6 +388,12 @@ class StreamRepairer:
             out = [] if event is None or event.get("type") == EVENT_TYPE else [event]
         self.report.events_sent += len(out)
         return out
+
+
+def _print_of(event: Mapping[str, Any]) -> int | None:
+    """A hash of a delta event and the part it is for; ``None`` for other events."""
+    values = [event.get(name) for name in ("type", "item_id", "output_index", "content_index", "delta")]
+    return hash(tuple(values)) if isinstance(values[-1], str) and all(isinstance(value, str | int | None) for value in values) else None
 
 
 def _same_id(response: Mapping[str, Any], ours: Mapping[str, Any] | None) -> bool:

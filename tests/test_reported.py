@@ -224,3 +224,15 @@ def test_a_heartbeat_with_another_response_id_is_no_second_response() -> None:
     beat = {**events[1], "response": {**events[1]["response"], "id": "resp_other"}, "sequence_number": 50}
     stream = play([events[0], events[1], beat])
     assert stream.report.repair_codes == {"duplicate-dropped"}
+
+
+def test_numbers_that_begin_anew_do_not_make_repeats_of_new_deltas() -> None:
+    first = [CREATED, {**added(0, type="message", id="a"), "sequence_number": 1}]
+    first += [{**delta(text), "item_id": "a", "sequence_number": 2 + number} for number, text in enumerate(("the ", "end "))]
+    second = [{**added(1, type="message", id="b"), "sequence_number": 1}]
+    second += [
+        {**delta(text), "item_id": "b", "output_index": 1, "sequence_number": 2 + number} for number, text in enumerate(("the ", "end "))
+    ]
+    stream = well_formed(play([*first, *second, completed(message(0, "a", "the end "), message(1, "b", "the end "))]))
+    assert stream.texts == [("message", "the end ")] * 2
+    assert stream.report.verdict == "match"
