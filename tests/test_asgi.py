@@ -150,7 +150,8 @@ async def test_the_end_of_a_response_is_told_however_it_comes() -> None:
 async def test_other_connections_are_passed_on(kind: str) -> None:
     app = App()
     await sent(app, ASKING, type=kind)
-    assert app.calls[0][2] is None
+    [(_, _, exchange)] = app.calls
+    assert exchange is None
 
 
 async def test_an_exception_passes_and_the_question_is_forgotten() -> None:

@@ -113,7 +113,9 @@ async def test_without_a_last_engine_response_there_is_no_last_token_frame(caplo
 
 async def test_after_our_own_trouble_no_end_is_missed(caplog: pytest.LogCaptureFixture) -> None:
     recording = script("strange", [300_000, *HELLO], tokens_per_batch=3)
-    assert parts([frame async for frame in serve(but(lambda _: None), recording)])[0] == []
+    frames = [frame async for frame in serve(own, recording)]
+    assert "".join(frames) == body(recording)
+    assert all(frames)
     [line] = lines(caplog)
     assert "engine response: FrameError bad-ids." in line
 
@@ -213,6 +215,22 @@ async def test_a_token_frame_does_not_wait_for_a_frame_of_the_server() -> None:
     assert '"token_ids":[200005]' in await asyncio.wait_for(anext(frames), 10)
     await frames.aclose()
     assert closed.is_set(), "a closed stream closes what it reads"
+
+
+async def test_a_stream_is_closed_while_its_frames_wait_to_be_read() -> None:
+    third = asyncio.Event()
+
+    async def many(request: Any, generator: Any) -> Any:
+        yield "first"
+        yield "second"
+        third.set()
+        yield "third"
+
+    frames, _ = called(many, ResponsesRequest("m"), engine())
+    async with asyncio.timeout(10):
+        assert await anext(frames) == "first"
+        await third.wait()
+        await frames.aclose()
 
 
 async def test_the_function_may_be_called_by_position_and_without_results() -> None:

@@ -313,6 +313,19 @@ def test_a_finish_reason_of_an_enumeration_is_sent_as_its_text(modules: Modules)
     assert (batches[-1].done, batches[-1].finish_reason) == (True, "length")
 
 
+def test_frames_that_are_no_text_are_the_servers_own(modules: Modules, caplog: pytest.LogCaptureFixture) -> None:
+    given: list[Any] = [[b"bytes"], []]
+    processor(modules).process_single_output = lambda self, res: given[0]
+    assert install()
+    asked, _ = made(modules)
+    result = GenerationResult(1)
+    for _ in range(2):
+        result._handle_response(Response(1, [200005], False, None, None))
+        assert asked.process_single_output(result) is given.pop(0), "also when there is no token frame any more"
+    [line] = lines(caplog)
+    assert "ResponsesStreamingProcessor.process_single_output: returned list, not list[str]." in line
+
+
 # --- exceptions of the server -----------------------------------------------------------------------------------------------------------
 
 
